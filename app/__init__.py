@@ -1,0 +1,1 @@
+"""HTTP: the only place that knows FastAPI."""

@@ -1,0 +1,1 @@
+"""The domain: from bytes to a transcript, without FastAPI."""
