@@ -90,7 +90,7 @@ class WorkerExtension:
         batch = {
             "input_audio_features": features,
             "audio_feature_lengths": torch.tensor(lengths, device="cpu"),
-            "feature_attention_mask": None,
+            "feature_attention_mask": torch.ones(len(lengths), max(lengths), dtype=torch.bool, device="cpu"),
         }
         with torch.inference_mode():
             use_graphs = manager is not None and manager.is_captured()
