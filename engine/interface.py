@@ -5,6 +5,7 @@ Errors:
     |-- EngineStartError      start-up failed; the process cannot serve
     |-- EngineDeadError       the engine is gone; every request fails
     |-- EngineNotReadyError   start-up has not finished
+    |-- RequestRefusedError   this request cannot be served as it is, such as a context that is too long
     `-- GenerationError       this request failed; others are not touched
 """
 
@@ -40,6 +41,10 @@ class EngineDeadError(EngineError):
 
 class EngineNotReadyError(EngineError):
     """Start-up has not finished."""
+
+
+class RequestRefusedError(EngineError):
+    """The request cannot be served as it is; the message says why."""
 
 
 class GenerationError(EngineError):
@@ -127,7 +132,7 @@ class SpeechEngine(Protocol):
         Leaving the iteration early, by cancellation included, aborts the request in the engine.
 
         Raises:
-            EngineNotReadyError, EngineDeadError, GenerationError.
+            EngineNotReadyError, EngineDeadError, RequestRefusedError, GenerationError.
         """
 
     async def abort(self, request_id: str) -> None:
