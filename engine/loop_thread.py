@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -33,7 +33,7 @@ class LoopThread:
         """Await a coroutine over there; cancelling here cancels it there."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    async def iterate(self, source: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
+    async def iterate(self, source: Callable[[], AsyncIterator[T]]) -> AsyncGenerator[T, None]:
         """Yield what an asynchronous iterator over there yields; leaving the iteration cancels it there."""
         here = asyncio.get_running_loop()
         arrived: asyncio.Queue[_Item[T] | _End] = asyncio.Queue()

@@ -6,7 +6,7 @@ sentence that depends on its audio alone, so that the service runs for work on H
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
 from engine.interface import (
@@ -82,7 +82,9 @@ class ScriptedEngine:
         self._ready = True
         report("ready", 1.0)
 
-    async def generate(self, request: SpeechRequest, *, incremental: bool = False) -> AsyncIterator[SpeechOutput]:
+    async def generate(
+        self, request: SpeechRequest, *, incremental: bool = False
+    ) -> AsyncGenerator[SpeechOutput, None]:
         """Play the act that the script gives for this request."""
         await self.check_health()
         self.requests.append(request)
