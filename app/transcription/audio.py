@@ -9,7 +9,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import av
 import numpy as np
@@ -35,6 +35,9 @@ from app.transcription.sniffing import HEAD_BYTES, Looks, describe
 from app.transcription.types import AudioLimits, AudioWarning
 from engine.interface import SAMPLE_RATE, Waveform
 
+if TYPE_CHECKING:
+    from av.packet import Packet
+
 # FFmpeg's names of the demuxers: mov is MP4, M4A and 3GP, matroska is WebM, asf is WMA, aac is ADTS.
 DEMUXERS = ("wav", "w64", "flac", "mp3", "ogg", "mov", "matroska", "aac", "amr", "asf", "aiff", "caf", "au")
 SERVED = "wav, flac, mp3, ogg, opus, m4a, mp4, webm, aac, amr, wma, aiff, caf and au"
@@ -43,8 +46,8 @@ SHORTEST_FILE = 64  # bytes; less ends inside the header of any container
 BLOCK_SECONDS = 0.5  # gathered before mixing and resampling, whose cost is by the call
 # A player would show a wrong length by this much: neither codec padding nor rounding of timestamps.
 MISMATCH_SECONDS, MISMATCH_SHARE = 1.0, 0.02
-RAW_STREAMS = ("mp3", "aac", "amr")  # demuxers that find frames by their sync words, in noise as well
-LEAST_COVERED = 0.5  # share of a raw stream's bytes that has to lie in frames
+ESTIMATING = ("mp3", "aac", "amr", "ogg")  # demuxers that guess the length from the bytes that are there
+PLACEHOLDER_BYTES = 2**31 - 2**17  # claimed by a header: a stand-in for "not known yet"
 
 Warn = Callable[[AudioWarning], None]
 
@@ -64,10 +67,7 @@ def decode(source: BinaryIO, limits: AudioLimits, warn: Warn) -> Iterator[Wavefo
         NotAudioError, CorruptAudioError, NoAudioStreamError, EmptyAudioError, TooLargeError.
     """
     with _open(source) as container:
-        stream = container.streams.best("audio")
-        if not isinstance(stream, AudioStream):
-            raise NoAudioStreamError(_name_streams(container), param="audio")
-        yield from _Decoding(container, stream, limits, warn).blocks()
+        yield from _Decoding(container, _pick_stream(container), limits, warn).blocks()
 
 
 class _Decoding:
@@ -78,11 +78,10 @@ class _Decoding:
         self._stream = stream
         self._limits = limits
         self._warn = warn
-        self._normalise = Normaliser()
+        self._normalise = Normaliser(may_be_unscaled=stream.codec_context.name.startswith("pcm_f"))
         self._seconds = 0.0
         self._decoded_bytes = 0
         self._good = self._bad = 0  # packets
-        self._covered = 0  # bytes of packets
         self._begin: float | None = None  # seconds by timestamp
         self._end = 0.0
         self._cancelled = False
@@ -111,12 +110,9 @@ class _Decoding:
             except av.FFmpegError:  # the container breaks off
                 self._cut_off = True
                 packet = None
-            if packet is not None and packet.size:
-                self._covered += packet.size
-                if packet.pts is not None and packet.time_base:
-                    begin = float(packet.pts * packet.time_base)
-                    self._begin = begin if self._begin is None else min(begin, self._begin)
-                    self._end = max(self._end, begin + float((packet.duration or 0) * packet.time_base))
+            if packet is not None and packet.size and not self._accept(packet):
+                self._bad += 1
+                continue
             try:
                 frames = self._stream.codec_context.decode(packet)
             except av.FFmpegError:
@@ -130,6 +126,17 @@ class _Decoding:
             if packet is None or not packet.size:
                 return
 
+    def _accept(self, packet: "Packet[AudioStream]") -> bool:
+        """Note the timestamps of a packet; refuse what the decoder would turn into noise."""
+        # FFmpeg takes any byte for the head of an AMR frame. RFC 4867, 5.3: the first bit and the last two are zero.
+        if self._stream.codec_context.name.startswith("amr") and bytes(packet)[0] & 0x83:
+            return False
+        if packet.pts is not None and packet.time_base:
+            begin = float(packet.pts * packet.time_base)
+            self._begin = begin if self._begin is None else min(begin, self._begin)
+            self._end = max(self._end, begin + float((packet.duration or 0) * packet.time_base))
+        return True
+
     def _check_form(self, rate: int, n_channels: int) -> None:
         limits = self._limits
         if n_channels > limits.max_channels:
@@ -137,6 +144,8 @@ class _Decoding:
                 f"The sound has {n_channels} channels; up to {limits.max_channels} are accepted. Mix it down.",
                 limit=Limit("channels", limits.max_channels, "OMNIHEAR_LIMITS_MAX_CHANNELS"),
             )
+        if n_channels < 1:
+            raise CorruptAudioError("The sound has no channels. Is its header right?", param="audio")
         if rate > limits.max_rate:
             raise TooLargeError(
                 f"The sound has a sample rate of {rate} Hz; up to {limits.max_rate} Hz are accepted. Resample it.",
@@ -157,10 +166,10 @@ class _Decoding:
         self._seconds += frame.samples / frame.sample_rate
         self._decoded_bytes += frame.samples * n_channels * frame.format.bytes
         if self._seconds > limits.max_seconds:
-            known = self._container.duration
-            length = f"says that it lasts {known / 1e6:.0f} s" if known and known > limits.max_seconds * 1e6 else ""
+            claim = self._claimed_seconds()
+            length = f" (by its header {claim:.0f} s)" if claim and claim > limits.max_seconds else ""
             raise TooLargeError(
-                f"The sound is longer than {limits.max_seconds:.0f} s{length and f' (the file {length})'}. Send it in parts.",
+                f"The sound is longer than {limits.max_seconds:g} s{length}. Send it in parts.",
                 limit=Limit("audio seconds", limits.max_seconds, "OMNIHEAR_LIMITS_MAX_AUDIO_SECONDS"),
             )
         if self._decoded_bytes > limits.max_decoded_bytes:
@@ -183,6 +192,14 @@ class _Decoding:
             yield tail
         self._cancelled |= mix.cancelled
 
+    def _claimed_seconds(self) -> float | None:
+        """Length by the header, None if it does not say; a claim and no more."""
+        if self._container.duration is None:
+            return None
+        seconds = self._container.duration / 1e6
+        size = seconds * (self._stream.codec_context.bit_rate or 0) / 8
+        return None if size >= PLACEHOLDER_BYTES else seconds
+
     def _conclude(self, n_samples: int) -> None:
         """Judge the whole once it is decoded."""
         if self._bad > self._good:
@@ -191,28 +208,27 @@ class _Decoding:
             )
         if not n_samples:
             raise EmptyAudioError("The file has a sound stream, but no samples in it.", param="audio")
-        if self._bad or self._cut_off:
-            self._warn(AudioWarning("damaged", f"{self._bad} packets could not be decoded; the rest was used."))
+        seconds, warn = self._seconds, self._warn
+        if self._bad:
+            warn(AudioWarning("damaged", f"{self._bad} packets could not be decoded; the rest was used."))
         if self._normalise.n_invalid:
-            self._warn(
-                AudioWarning("invalid_samples", f"{self._normalise.n_invalid} samples were no numbers; set to 0.")
-            )
+            warn(AudioWarning("invalid_samples", f"{self._normalise.n_invalid} samples were no numbers; set to 0."))
         if self._normalise.scale > 1:
-            self._warn(
-                AudioWarning(
-                    "integer_scale", f"Float samples came in integer units; divided by {self._normalise.scale:.0f}."
-                )
-            )
+            warn(AudioWarning("integer_scale", f"Float samples came up to {self._normalise.scale:.0f}; scaled to 1."))
         if self._cancelled:
-            self._warn(
-                AudioWarning("channels_cancel", "The channels cancel each other; the louder one was used there.")
-            )
+            warn(AudioWarning("channels_cancel", "Where the channels cancel each other, the louder one was used."))
+        tolerance = max(MISMATCH_SECONDS, MISMATCH_SHARE * seconds)
+        claim = None if self._container.format.name in ESTIMATING else self._claimed_seconds()
         stamped = self._end - (self._begin or 0.0)
-        if abs(stamped - self._seconds) > max(MISMATCH_SECONDS, MISMATCH_SHARE * self._seconds):
-            self._warn(
+        if self._cut_off or (claim is not None and claim > seconds + tolerance):
+            length = "" if claim is None else f" of {claim:.1f} s"
+            warn(AudioWarning("truncated", f"The file breaks off: {seconds:.1f} s{length} could be decoded."))
+        elif abs(stamped - seconds) > tolerance:
+            warn(
                 AudioWarning(
                     "length_mismatch",
-                    f"By its timestamps the sound lasts {stamped:.1f} s, but {self._seconds:.1f} s were decoded.",
+                    f"By its timestamps the sound lasts {stamped:.1f} s, but {seconds:.1f} s were decoded: "
+                    "times in the transcript may be off.",
                 )
             )
 
@@ -287,10 +303,19 @@ def _gather(frames: Iterable[AudioFrame], n_samples: int) -> Iterator[Channels]:
 
 def _samples(frame: AudioFrame) -> NDArray[Any]:
     """Samples of a frame, shape = (n_channels, n_samples), in the decoder's own type."""
-    samples = frame.to_ndarray()
-    return samples if frame.format.is_planar else samples.reshape(-1, frame.layout.nb_channels).T
+    n_channels = frame.layout.nb_channels
+    if frame.format.name == "s64":  # PyAV has no array for it
+        return np.frombuffer(bytes(frame.planes[0]), np.int64, frame.samples * n_channels).reshape(-1, n_channels).T
+    samples: NDArray[Any] = frame.to_ndarray()
+    return samples if frame.format.is_planar else samples.reshape(-1, n_channels).T
 
 
-def _name_streams(container: InputContainer) -> str:
-    kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
-    return f"The file holds no sound, only {kinds}."
+def _pick_stream(container: InputContainer) -> AudioStream:
+    """The stream that FFmpeg takes for the main one, such as the default language of a film."""
+    stream = container.streams.best("audio") or next(iter(container.streams.audio), None)
+    if stream is None:
+        kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
+        raise NoAudioStreamError(f"The file holds no sound, only {kinds}.", param="audio")
+    if not isinstance(stream, AudioStream) or stream.codec_context is None:
+        raise CorruptAudioError("The sound is coded in a way that cannot be told or is not known.", param="audio")
+    return stream

@@ -28,16 +28,17 @@ class Normaliser:
         scale: what float samples have been divided by, above 1 where they came in integer units.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_be_unscaled: bool = True) -> None:
         self.n_invalid = 0
         self.scale = 1.0
+        self._may_be_unscaled = may_be_unscaled  # float PCM, as a program wrote it; no codec does that
 
     def __call__(self, samples: NDArray[Any]) -> Channels:
-        """Convert uint8, int16, int32, float32 or float64, shape = (n_channels, n_samples)."""
+        """Convert uint8, int16, int32, int64, float32 or float64, shape = (n_channels, n_samples)."""
         if samples.dtype == np.uint8:
-            return (samples.astype(np.float32) - 128) / 128
+            return samples.astype(np.float32) / np.float32(128) - np.float32(1)
         if samples.dtype.kind == "i":
-            return samples.astype(np.float32) / -float(np.iinfo(samples.dtype).min)
+            return samples.astype(np.float32) / np.float32(2.0 ** (8 * samples.dtype.itemsize - 1))
         peak = float(np.abs(samples).max(initial=0))
         if not peak <= 2 * _INTEGER_SCALES[-1]:  # NaN included
             valid = np.abs(samples) <= 2 * _INTEGER_SCALES[-1]
@@ -45,9 +46,9 @@ class Normaliser:
             samples = np.where(valid, samples, 0)
             peak = float(np.abs(samples).max(initial=0))
         # Lossy codecs overshoot and masters run hot, but not by 12 dB. Once seen, the scale stays.
-        if peak > 4 * self.scale:
+        if self._may_be_unscaled and peak > 4 * self.scale:
             self.scale = next((scale for scale in _INTEGER_SCALES if peak <= 4 * scale), _INTEGER_SCALES[-1])
-        return (samples / self.scale).astype(np.float32, copy=False)
+        return (samples if self.scale == 1 else samples / self.scale).astype(np.float32, copy=False)
 
 
 class Downmix:
@@ -75,7 +76,8 @@ class Downmix:
     def __call__(self, block: Channels) -> Waveform:
         """Mix shape = (n_channels, n_samples) to (n_samples,)."""
         if len(block) == 1:
-            return block[0]
+            mono: Waveform = block[0]
+            return mono
         hops = range(0, block.shape[1], self._hop)
         return np.concatenate([np.zeros(0, np.float32), *(self._mix(block[:, at : at + self._hop]) for at in hops)])
 

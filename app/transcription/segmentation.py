@@ -1,8 +1,8 @@
 """From a waveform to the stretches of it that hold speech, each short enough for one engine request.
 
 Two halves: `SpeechDetector` runs Silero's voice-activity model over a stream of blocks, `cut` is a pure function from
-its result to spans. Conventions (window, context, hysteresis, order of the steps) are those of `silero_vad/utils_vad.py`
-6.2.3 and of `faster_whisper/vad.py`; the packing is our own.
+its result to spans. Conventions (window, context, hysteresis, order of the steps) are those of silero_vad 6.2.3,
+`utils_vad.py`, and of `faster_whisper/vad.py`; the packing is our own.
 """
 
 import functools
@@ -32,6 +32,8 @@ LONG_PAUSE = 2 * SAMPLE_RATE  # always ends a segment: silence costs encoder tim
 PAD = SAMPLE_RATE // 5  # speech kept on either side: the model rises late on soft consonants and falls early
 MIN_SEGMENT = SAMPLE_RATE  # a lone word gets this much audio, as available: models are trained on a second and more
 MAX_SEGMENT = 30 * SAMPLE_RATE
+COST_OF_PAUSE = 0.5 * SAMPLE_RATE  # a cut at a pause of half a second costs as much as a span; at 50 ms ten times that
+COST_OF_EXCESS = 4.0  # a span of twice the length that is aimed at costs four spans more
 SILENCE_LEVEL = -120.0  # dBFS given to digital silence, so that levels stay finite
 
 
@@ -116,15 +118,19 @@ def _load_model() -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def cut(activity: SpeechActivity, max_samples: int = MAX_SEGMENT) -> tuple[SegmentSpan, ...]:
-    """Cover all speech with spans of at most `max_samples`, few of them, and cut at long pauses.
+def cut(
+    activity: SpeechActivity, max_samples: int = MAX_SEGMENT, target_samples: int | None = None
+) -> tuple[SegmentSpan, ...]:
+    """Cover all speech with few spans that are cut at long pauses.
 
     Spans are ordered, do not overlap, lie inside the waveform and keep up to PAD around speech. Where speech runs on
     without a pause for longer than `max_samples`, it is cut at its quietest, least speech-like point near the limit.
 
     Args:
         activity: of the whole waveform.
-        max_samples: at least 4 s.
+        max_samples: length of the longest span, at least 4 s.
+        target_samples: length that spans should have at most where the pauses allow, None for `max_samples`. A large
+            model gains from long spans; a small one that was trained on sentences does better with some seconds.
 
     Returns:
         No spans where there is no speech.
@@ -132,7 +138,8 @@ def cut(activity: SpeechActivity, max_samples: int = MAX_SEGMENT) -> tuple[Segme
     if max_samples < 4 * SAMPLE_RATE:
         raise ValueError(f"max_samples must be at least {4 * SAMPLE_RATE}, is {max_samples}")
     runs = _split_long(_find_speech(activity), activity, max_samples - 2 * PAD)
-    return tuple(_widen(_pack(runs, _pad(runs, activity.n_samples), max_samples), activity.n_samples))
+    padded = _pad(runs, activity.n_samples)
+    return tuple(_widen(_pack(runs, padded, max_samples, target_samples or max_samples), activity.n_samples))
 
 
 def _find_speech(activity: SpeechActivity) -> list[SegmentSpan]:
@@ -172,7 +179,7 @@ def _split_long(runs: Sequence[SegmentSpan], activity: SpeechActivity, limit: in
     return parts
 
 
-def _smooth(values: NDArray[np.float32]) -> NDArray[np.float32]:
+def _smooth(values: NDArray[np.floating]) -> NDArray[np.floating]:
     """Mean of four windows, two on either side of each window's start; shape = (n_windows,) in and out."""
     if not len(values):
         return values
@@ -189,21 +196,26 @@ def _pad(runs: Sequence[SegmentSpan], n_samples: int) -> list[SegmentSpan]:
     ]
 
 
-def _pack(runs: Sequence[SegmentSpan], padded: Sequence[SegmentSpan], max_samples: int) -> list[SegmentSpan]:
+def _pack(
+    runs: Sequence[SegmentSpan], padded: Sequence[SegmentSpan], max_samples: int, target_samples: int
+) -> list[SegmentSpan]:
     """Join neighbours into spans of at most `max_samples`: the cheapest partition, by dynamic programming.
 
-    A span costs 1, and a cut at a pause of `p` seconds costs `0.5 / p` more: few long spans are best, but not at the
-    price of a cut between two words of a sentence. O(n_runs * runs in `max_samples`).
+    A span costs 1, plus what its length is over `target_samples`, plus the shortness of the pause it begins after. So
+    few spans near the target are best, but not at the price of a cut between two words of a sentence. Time is
+    proportional to n_runs and to the runs that fit into `max_samples`.
     """
     best = [0.0]  # cost of the cheapest partition of the first k runs
     first: list[int] = []  # where the last span of that partition begins, k >= 1
     for last in range(len(runs)):
         cheapest, choice = math.inf, last
         for start in range(last, -1, -1):
-            if padded[last].end - padded[start].start > max_samples:
+            length = padded[last].end - padded[start].start
+            if length > max_samples:
                 break
             pause = runs[start].start - runs[start - 1].end if start else LONG_PAUSE
-            cost = best[start] + 1 + 0.5 * SAMPLE_RATE / max(pause, WINDOW)
+            excess = max(0.0, length / target_samples - 1)
+            cost = best[start] + 1 + COST_OF_EXCESS * excess + COST_OF_PAUSE / max(pause, WINDOW)
             if cost < cheapest:
                 cheapest, choice = cost, start
             if pause >= LONG_PAUSE:

@@ -105,7 +105,7 @@ def describe(head: bytes) -> Looks | None:
     if name is not None:
         return Looks(name, False)
     if head and not any(head):
-        return Looks("zero bytes alone", False)
+        return Looks("a run of zero bytes", False)
     if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
         return Looks("an MP3 or AAC stream", True)
     return None
