@@ -5,10 +5,11 @@ Errors:
     |-- EngineStartError      start-up failed; the process cannot serve
     |-- EngineDeadError       the engine is gone; every request fails
     |-- EngineNotReadyError   start-up has not finished
+    |-- RequestRefusedError   this request cannot be served as it is, such as a context that is too long
     `-- GenerationError       this request failed; others are not touched
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -40,6 +41,10 @@ class EngineDeadError(EngineError):
 
 class EngineNotReadyError(EngineError):
     """Start-up has not finished."""
+
+
+class RequestRefusedError(EngineError):
+    """The request cannot be served as it is; the message says why."""
 
 
 class GenerationError(EngineError):
@@ -121,13 +126,13 @@ class SpeechEngine(Protocol):
             EngineStartError: with a message for the operator.
         """
 
-    def generate(self, request: SpeechRequest, *, incremental: bool = False) -> AsyncIterator[SpeechOutput]:
+    def generate(self, request: SpeechRequest, *, incremental: bool = False) -> AsyncGenerator[SpeechOutput, None]:
         """Yield the text as it grows, or once and whole where not `incremental`.
 
         Leaving the iteration early, by cancellation included, aborts the request in the engine.
 
         Raises:
-            EngineNotReadyError, EngineDeadError, GenerationError.
+            EngineNotReadyError, EngineDeadError, RequestRefusedError, GenerationError.
         """
 
     async def abort(self, request_id: str) -> None:

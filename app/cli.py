@@ -1,0 +1,77 @@
+"""The command `omnihear`."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from app.settings import PROFILE_VARIABLE, SettingsError, default_profile, load_settings, profile_names, variables
+
+cli = typer.Typer(
+    name="omnihear",
+    help="Speech to text over HTTP on Qwen2.5-Omni.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", "-p", envvar=PROFILE_VARIABLE, help="A name from `omnihear profiles`, or a .toml file."),
+]
+
+
+@cli.command()
+def serve(
+    profile: Profile = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; over the profile's.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; over the profile's.", min=0, max=65535)] = None,
+) -> None:
+    """Serve over HTTP until interrupted."""
+    import uvicorn
+
+    from app import logs
+    from app.main import create_app
+
+    settings = load_settings(profile)
+    logs.configure(settings.server.log_level)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        host=host or settings.server.host,
+        port=settings.server.port if port is None else port,
+        log_config=None,
+        access_log=False,  # ours carries the request id
+        server_header=False,
+        timeout_graceful_shutdown=30,
+    )
+    uvicorn.Server(config).run()
+
+
+@cli.command()
+def profiles(names: Annotated[list[str] | None, typer.Argument(help="Profiles to show; all without.")] = None) -> None:
+    """Show profiles as they resolve here: file, environment and defaults together."""
+    shown = names or profile_names()
+    resolved = {name: load_settings(name) for name in shown}
+    table = Table(title=f"default here: {default_profile()}")
+    table.add_column("key", no_wrap=True)
+    for name in resolved:
+        table.add_column(name, overflow="fold")
+    for key in variables().values():
+        section, field = key.split(".", 1)
+        table.add_row(key, *(str(getattr(getattr(settings, section), field)) for settings in resolved.values()))
+    Console().print(table)
+
+
+def main() -> None:
+    """Run the command line; settings that cannot be served are told without a traceback."""
+    try:
+        cli()
+    except SettingsError as error:
+        Console(stderr=True).print(f"omnihear cannot start:\n{error}", markup=False, highlight=False)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

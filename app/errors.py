@@ -1,0 +1,127 @@
+"""From exceptions to answers: one table, one envelope.
+
+A caller's fault is a 4xx that names the field, the limit and the remedy; ours is a 5xx that gives nothing away.
+"""
+
+import logging
+import math
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from app.schemas.errors import ErrorDetail, ErrorEnvelope, LimitDetail
+from app.transcription import exceptions as domain
+from engine import interface as engine
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """How a family of exceptions is answered; `code` and `message` where the exception's own shall not show."""
+
+    status: int
+    code: str | None = None
+    message: str | None = None
+    retry_after: int | None = None  # seconds, where the exception does not say
+
+
+# Looked up along the exception's class hierarchy, so that a base class stands for its family.
+RULES: dict[type[Exception], _Rule] = {
+    domain.MalformedRequestError: _Rule(400),
+    domain.InvalidFieldError: _Rule(422),
+    domain.UnknownModelError: _Rule(404),
+    domain.TooLargeError: _Rule(413),
+    domain.NotAudioError: _Rule(415),
+    domain.CorruptAudioError: _Rule(415),
+    domain.NoAudioStreamError: _Rule(422),
+    domain.EmptyAudioError: _Rule(422),
+    domain.InvalidInputError: _Rule(400),
+    domain.OverloadedError: _Rule(429),
+    domain.NotReadyError: _Rule(503),
+    domain.PreparationTimeoutError: _Rule(504),
+    domain.InferenceTimeoutError: _Rule(504),
+    domain.UnavailableError: _Rule(500),
+    engine.EngineNotReadyError: _Rule(503, "not_ready", "the engine is not ready; ask again soon", retry_after=5),
+    engine.EngineDeadError: _Rule(503, "engine_dead", "the engine has failed and is being replaced", retry_after=30),
+    engine.RequestRefusedError: _Rule(422, "request_refused"),
+    engine.GenerationError: _Rule(500, "engine_failed", "the engine failed on this request; others are not affected"),
+    Exception: _Rule(500, "internal_error", "an unexpected error; quote the request id to the operator"),
+}
+
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+def install(app: FastAPI) -> None:
+    """Make `app` answer every exception through the table."""
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(RequestValidationError, _answer_validation)
+    for family in RULES:
+        app.add_exception_handler(family, _answer)
+
+
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    rule = next(RULES[cls] for cls in type(error).__mro__ if cls in RULES)
+    if rule.status >= 500:
+        logger.error("%s while serving %s", type(error).__name__, request.url.path, exc_info=error)
+    message = rule.message or str(error)
+    limit = getattr(error, "limit", None)
+    return _respond(
+        request,
+        rule.status,
+        code=rule.code or getattr(error, "code", "error"),
+        message=message[:1].upper() + message[1:],
+        param=getattr(error, "param", None),
+        limit=LimitDetail(name=limit.name, value=limit.value, setting=limit.setting) if limit else None,
+        retry_after=getattr(error, "retry_after", rule.retry_after),
+    )
+
+
+async def _answer_http(request: Request, error: Exception) -> JSONResponse:
+    """Unknown routes and methods."""
+    assert isinstance(error, HTTPException)
+    response = _respond(
+        request,
+        error.status_code,
+        code=_HTTP_CODES.get(error.status_code, "http_error"),
+        message=f"{request.method} {request.url.path}: {error.detail}",
+    )
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _answer_validation(request: Request, error: Exception) -> JSONResponse:
+    """Parameters that FastAPI itself has checked."""
+    assert isinstance(error, RequestValidationError)
+    fault = error.errors()[0]
+    param = str(fault["loc"][-1])
+    return _respond(request, 422, code="invalid_field", message=f"`{param}`: {fault['msg']}", param=param)
+
+
+def _respond(
+    request: Request,
+    status: int,
+    *,
+    code: str,
+    message: str,
+    param: str | None = None,
+    limit: LimitDetail | None = None,
+    retry_after: float | None = None,
+) -> JSONResponse:
+    request_id = request.scope["state"]["request_id"]
+    detail = ErrorDetail(
+        code=code,
+        type="invalid_request_error" if status < 500 else "server_error",
+        message=message,
+        param=param,
+        limit=limit,
+        request_id=request_id,
+    )
+    headers = {"X-Request-ID": request_id}
+    if retry_after is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(retry_after)))
+    return JSONResponse(ErrorEnvelope(error=detail).model_dump(), status_code=status, headers=headers)

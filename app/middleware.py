@@ -1,0 +1,51 @@
+"""Pure ASGI: a request id for every request, and one line of access log."""
+
+import logging
+import re
+import time
+import uuid
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+logger = logging.getLogger("app.access")
+
+REQUEST_ID_HEADER: Final = "X-Request-ID"
+_ACCEPTABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class RequestContext:
+    """Names each request and logs how it ended; the caller's id is kept where it is harmless."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
+        request_id = given if _ACCEPTABLE_ID.fullmatch(given) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        begun = time.monotonic()
+        status = 500  # what the client sees of an exception that nobody answered
+
+        async def send_named(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_named)
+        finally:
+            logger.info(
+                "%s %s %d %.3f s %s",
+                scope["method"],
+                scope["path"].encode("unicode_escape").decode(),
+                status,
+                time.monotonic() - begun,
+                request_id,
+            )

@@ -1,0 +1,53 @@
+"""Probes, and what serves."""
+
+from dataclasses import asdict
+from importlib.metadata import version
+
+from fastapi import APIRouter, Response, status
+
+from app.dependencies import RuntimeDep
+from app.lifespan import Runtime
+from app.readiness import LOADING_RETRY_SECONDS
+from app.schemas.service import EngineReport, Liveness, ReadinessReport
+from engine.interface import EngineError
+
+router = APIRouter(tags=["service"])
+
+
+@router.get("/health/live", summary="The process answers")
+async def live() -> Liveness:
+    """Never waits for work; restart the process when this fails."""
+    return Liveness()
+
+
+@router.get(
+    "/health/ready",
+    summary="Requests are served",
+    responses={503: {"model": ReadinessReport, "description": "loading, shutting down, or the engine has failed"}},
+)
+async def ready(response: Response, runtime: RuntimeDep) -> ReadinessReport:
+    """Send traffic only while this answers 200."""
+    report = await _readiness(runtime)
+    if not report.ready:
+        response.status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+        response.headers["Retry-After"] = str(int(LOADING_RETRY_SECONDS))
+    return report
+
+
+async def _readiness(runtime: Runtime) -> ReadinessReport:
+    readiness = runtime.readiness
+    if readiness.ready:
+        try:
+            await runtime.engine.check_health()
+        except EngineError:
+            return ReadinessReport(ready=False, phase="the engine has failed", progress=0.0)
+    return ReadinessReport(ready=readiness.ready, phase=readiness.phase, progress=readiness.progress)
+
+
+@router.get("/v1/engine", summary="What serves")
+async def engine(runtime: RuntimeDep) -> EngineReport:
+    """Profile, model, encoder modes and versions; for operators and bug reports."""
+    description = asdict(await runtime.engine.describe())
+    description["versions"] = {"omnihear": version("omnihear"), **description["versions"]}
+    description.pop("max_audio_seconds")
+    return EngineReport(profile=runtime.settings.profile, ready=(await _readiness(runtime)).ready, **description)

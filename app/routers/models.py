@@ -1,0 +1,16 @@
+"""GET /v1/models"""
+
+from fastapi import APIRouter
+
+from app.dependencies import RuntimeDep
+from app.schemas.service import Model, ModelList
+
+router = APIRouter(tags=["service"])
+
+
+@router.get("/v1/models", summary="Names that requests may use")
+async def list_models(runtime: RuntimeDep) -> ModelList:
+    """The served model first, then its aliases."""
+    settings = runtime.settings
+    names = (settings.model_name, *settings.server.model_aliases)
+    return ModelList(data=[Model(id=name, created=int(runtime.started)) for name in names])

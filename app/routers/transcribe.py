@@ -1,0 +1,85 @@
+"""POST /v1/transcribe, and the way every transcription request takes."""
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from app.dependencies import ReadyRuntimeDep, SpoolDep
+from app.documentation import ERROR_RESPONSES, TRANSCRIPT_RESPONSE, audio_body
+from app.lifespan import Runtime
+from app.schemas.requests import ResponseFormat, TranscriptionFields, parse_fields
+from app.schemas.responses import TranscriptionResponse, VerboseTranscriptionResponse
+from app.transcription.exceptions import InvalidFieldError, Limit, UnknownModelError
+from app.transcription.formats import to_srt, to_text, to_vtt
+from app.transcription.languages import parse_language
+from app.transcription.transcript import StageSeconds, Transcript, TranscriptionOptions
+from app.upload import read_upload
+
+router = APIRouter(tags=["transcription"])
+
+_PLAIN = {ResponseFormat.TEXT: to_text, ResponseFormat.SRT: to_srt, ResponseFormat.VTT: to_vtt}
+
+
+@router.post(
+    "/v1/transcribe",
+    summary="Transcribe one audio file",
+    responses={200: TRANSCRIPT_RESPONSE, **ERROR_RESPONSES},
+    response_class=Response,
+    openapi_extra={"requestBody": audio_body("audio", raw=True)},
+)
+async def transcribe(request: Request, runtime: ReadyRuntimeDep, spool: SpoolDep) -> Response:
+    """Send the audio as `audio` (or `file`) of a form, or as the bare body with the fields in the query.
+
+    The container and codec are found from the bytes: wav, flac, mp3, ogg, opus, m4a, mp4, webm, aac, amr, wma, aiff,
+    caf and au, whatever the name or the declared type says. A file without speech gives an empty text.
+    """
+    return await answer(request, runtime, spool, raw_allowed=True)
+
+
+async def answer(request: Request, runtime: Runtime, spool: Path, *, raw_allowed: bool) -> Response:
+    """Read, transcribe, render."""
+    upload = await read_upload(request, spool, runtime.settings.limits, raw_allowed=raw_allowed)
+    fields = parse_fields(TranscriptionFields, upload.fields)
+    options = _options(fields, runtime)
+    transcript = await runtime.transcriber.transcribe(
+        upload.path, options, request_id=request.scope["state"]["request_id"]
+    )
+    response = render(transcript, fields)
+    response.headers["Server-Timing"] = _server_timing(transcript.stages)
+    return response
+
+
+def render(transcript: Transcript, fields: TranscriptionFields) -> Response:
+    """The transcript in the form that was asked for, with the media types of OpenAI's API."""
+    if (write := _PLAIN.get(fields.response_format)) is not None:
+        return Response(write(transcript), media_type="text/plain")
+    body: TranscriptionResponse
+    if fields.response_format is ResponseFormat.VERBOSE_JSON:
+        body = VerboseTranscriptionResponse.verbose(transcript, fields.temperature)
+    else:
+        body = TranscriptionResponse.of(transcript)
+    return Response(body.model_dump_json(), media_type="application/json")
+
+
+def _options(fields: TranscriptionFields, runtime: Runtime) -> TranscriptionOptions:
+    settings = runtime.settings
+    if fields.model is not None and fields.model not in (settings.model_name, *settings.server.model_aliases):
+        known = ", ".join((settings.model_name, *settings.server.model_aliases))
+        raise UnknownModelError(f"there is no model {fields.model[:100]!r}; served are {known}", param="model")
+    allowed = settings.limits.max_prompt_characters
+    if len(fields.prompt) > allowed:
+        limit = Limit("prompt characters", allowed, "OMNIHEAR_LIMITS_MAX_PROMPT_CHARACTERS")
+        msg = f"`prompt` has {len(fields.prompt)} characters; at most {allowed} are taken"
+        raise InvalidFieldError(msg, param="prompt", limit=limit)
+    return TranscriptionOptions(
+        language=parse_language(fields.language, settings.engine.languages),
+        prompt=fields.prompt,
+        temperature=fields.temperature,
+    )
+
+
+def _server_timing(stages: StageSeconds) -> str:
+    """W3C Server Timing; durations in milliseconds."""
+    timed: dict[str, Any] = {name: getattr(stages, name) for name in stages.__dataclass_fields__}
+    return ", ".join(f"{name};dur={seconds * 1000:.1f}" for name, seconds in timed.items())

@@ -1,0 +1,93 @@
+"""Fields of a transcription request, and how a form's text becomes them."""
+
+import difflib
+from collections import defaultdict
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from app.transcription.exceptions import InvalidFieldError
+
+
+class ResponseFormat(StrEnum):
+    """How the transcript is written."""
+
+    JSON = "json"
+    TEXT = "text"
+    SRT = "srt"
+    VTT = "vtt"
+    VERBOSE_JSON = "verbose_json"
+
+
+class TranscriptionFields(BaseModel):
+    """All fields beside the audio."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str | None = Field(default=None, description="a name from `GET /v1/models`", examples=["omni-tiny-en"])
+    language: str = Field(
+        default="auto",
+        description="of the speech: ISO code, regional tag, English name, or `auto`",
+        examples=["en", "en-US", "english"],
+    )
+    prompt: str = Field(default="", description="words that are likely to occur", examples=["omnihear, RTFx"])
+    response_format: ResponseFormat = Field(default=ResponseFormat.JSON, description="form of the answer")
+    temperature: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        default=0.0, description="0 decodes greedily"
+    )
+    stream: bool = Field(default=False, description="not served yet: only false is taken")
+    timestamp_granularities: tuple[Literal["segment"], ...] = Field(
+        default=(), alias="timestamp_granularities[]", description="with `verbose_json`; segments alone have times"
+    )
+
+    @field_validator("stream")
+    @classmethod
+    def _no_stream(cls, stream: bool) -> bool:
+        if stream:
+            raise PydanticCustomError("unsupported", "streaming is not served yet; leave it out or send false")
+        return stream
+
+    @model_validator(mode="after")
+    def _granularities_need_verbose(self) -> Self:
+        if self.timestamp_granularities and self.response_format is not ResponseFormat.VERBOSE_JSON:
+            msg = "timestamp_granularities[] needs response_format=verbose_json"
+            raise InvalidFieldError(msg, param="timestamp_granularities[]")
+        return self
+
+
+Fields = TypeVar("Fields", bound=BaseModel)
+
+
+def parse_fields(schema: type[Fields], pairs: Iterable[tuple[str, str]]) -> Fields:
+    """Read a form's fields.
+
+    Raises:
+        InvalidFieldError: for the first field that is unknown, repeated or has a value that cannot be served.
+    """
+    values: defaultdict[str, list[str]] = defaultdict(list)
+    for name, value in pairs:
+        values[name].append(value)
+    known = [field.alias or name for name, field in schema.model_fields.items()]
+    for name, given in values.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(known)}"
+            raise InvalidFieldError(f"there is no field `{name}`; {hint}", param=name, code="unknown_field")
+        if len(given) > 1 and not name.endswith("[]"):
+            raise InvalidFieldError(f"`{name}` is given {len(given)} times; give it once", param=name)
+    try:
+        return schema.model_validate(
+            {name: given if name.endswith("[]") else given[0] for name, given in values.items()}
+        )
+    except ValidationError as error:
+        raise _refusal(error.errors()[0]) from None
+
+
+def _refusal(fault: Any) -> InvalidFieldError:
+    param = str(fault["loc"][0])
+    shown = str(fault["input"])
+    shown = f"{shown[:60]}..." if len(shown) > 60 else shown
+    return InvalidFieldError(f"`{param}` = {shown!r}: {fault['msg']}", param=param)

@@ -1,0 +1,100 @@
+"""Answers in JSON, all made from one `Transcript`."""
+
+import zlib
+from typing import Literal, Self
+
+from pydantic import BaseModel, Field
+
+from app.transcription.languages import language_name
+from app.transcription.transcript import Segment, Transcript
+from app.transcription.types import AudioWarning
+
+_SEEK_FRAMES_PER_SECOND = 100  # Whisper's mel frames, the unit of OpenAI's `seek`
+
+
+class Usage(BaseModel):
+    """What is billed where somebody bills: audio seconds."""
+
+    type: Literal["duration"] = "duration"
+    seconds: float = Field(description="of audio", examples=[6.22])
+
+
+class Warning(BaseModel):  # noqa: A001  # the wire's word
+    """Something the caller should know although there is a result."""
+
+    code: str = Field(examples=["truncated"])
+    message: str
+
+    @classmethod
+    def of(cls, warning: AudioWarning) -> Self:
+        """Wire form of a warning."""
+        return cls(code=warning.code, message=warning.message)
+
+
+class TranscriptionResponse(BaseModel):
+    """`response_format=json`."""
+
+    text: str = Field(description="empty where there is no speech", examples=["Good morning."])
+    language: str | None = Field(description="ISO code; null when nobody said and the model does not tell")
+    duration: float = Field(description="seconds of audio", examples=[6.22])
+    no_speech: bool = Field(description="whether the audio holds no speech")
+    usage: Usage
+    warnings: list[Warning]
+
+    @classmethod
+    def of(cls, transcript: Transcript) -> Self:
+        """Wire form of a transcript."""
+        return cls(
+            text=transcript.text,
+            language=transcript.language,
+            duration=transcript.duration,
+            no_speech=transcript.no_speech,
+            usage=Usage(seconds=transcript.duration),
+            warnings=[Warning.of(warning) for warning in transcript.warnings],
+        )
+
+
+class VerboseSegment(BaseModel):
+    """One segment in OpenAI's form; what this model does not tell is null, not invented."""
+
+    id: int
+    seek: int = Field(description="start in frames of 10 ms")
+    start: float = Field(description="seconds")
+    end: float = Field(description="seconds")
+    text: str
+    tokens: list[int] = Field(description="always empty: token ids are the model's affair")
+    temperature: float
+    avg_logprob: float | None
+    compression_ratio: float = Field(description="bytes of the text over bytes of its zlib form, as Whisper has it")
+    no_speech_prob: float | None
+
+    @classmethod
+    def of(cls, segment: Segment, temperature: float) -> Self:
+        """Wire form of a segment."""
+        encoded = segment.text.encode()
+        return cls(
+            id=segment.index,
+            seek=round(segment.start * _SEEK_FRAMES_PER_SECOND),
+            start=segment.start,
+            end=segment.end,
+            text=segment.text,
+            tokens=[],
+            temperature=temperature,
+            avg_logprob=None,
+            compression_ratio=len(encoded) / len(zlib.compress(encoded)),
+            no_speech_prob=None,
+        )
+
+
+class VerboseTranscriptionResponse(TranscriptionResponse):
+    """`response_format=verbose_json`."""
+
+    task: Literal["transcribe"] = "transcribe"
+    segments: list[VerboseSegment]
+
+    @classmethod
+    def verbose(cls, transcript: Transcript, temperature: float) -> Self:
+        """Wire form of a transcript with its segments; the language is named in full, as OpenAI does."""
+        brief = TranscriptionResponse.of(transcript).model_dump()
+        segments = [VerboseSegment.of(segment, temperature) for segment in transcript.segments]
+        return cls(**{**brief, "language": language_name(transcript.language)}, segments=segments)

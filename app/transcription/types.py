@@ -1,0 +1,64 @@
+"""Value objects of the transcription domain."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AudioLimits:
+    """How much one upload may decode to, checked while it is decoded.
+
+    Attributes:
+        max_seconds: of sound.
+        max_channels: of the sound stream.
+        min_rate, max_rate: sample rates in Hz, as the decoder finds them.
+        max_decoded_bytes: samples of all channels as the decoder gives them. The default holds 4 h of 48 kHz stereo
+            as 32-bit samples, what AAC decodes to (5.5 GB); nothing near it is ever held in memory.
+    """
+
+    max_seconds: float = 4 * 3600.0
+    max_channels: int = 8
+    min_rate: int = 4_000
+    max_rate: int = 192_000
+    max_decoded_bytes: int = 8 * 2**30
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentSpan:
+    """A stretch of a waveform in samples, end excluded."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class AudioWarning:
+    """Something about the sound that its owner should know, though it could be used.
+
+    Attributes:
+        code: stable, for programs.
+        message: for people.
+    """
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedAudio:
+    """An upload, decoded and cut.
+
+    Attributes:
+        n_samples: at SAMPLE_RATE.
+        seconds: the same as a duration.
+        segments: what to send to the engine, in order; empty where nothing is said.
+        warnings: in the order of their discovery.
+        decode_seconds: processor time...
+        segment_seconds:
+    """
+
+    n_samples: int
+    seconds: float
+    segments: tuple[SegmentSpan, ...]
+    warnings: tuple[AudioWarning, ...]
+    decode_seconds: float
+    segment_seconds: float

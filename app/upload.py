@@ -1,0 +1,219 @@
+"""From the stream of a request's body to a file in the spool folder and the fields beside it.
+
+The body is never held whole: parts named `audio` or `file` go to disk as they arrive, and limits hold while reading.
+"""
+
+import filecmp
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import anyio.to_thread
+from multipart import (
+    MultipartError,
+    MultipartSegment,
+    ParserLimitReached,
+    PushMultipartParser,
+    parse_options_header,
+)
+from starlette.requests import ClientDisconnect, Request
+
+from app.settings import Limits
+from app.transcription.exceptions import InvalidFieldError, Limit, MalformedRequestError, TooLargeError
+
+AUDIO_FIELDS: Final = ("audio", "file")
+_MAX_FIELD_BYTES = 64 * 1024  # of one text field; the prompt's own limit is far below
+_MAX_PARTS = 64
+_BLOCK = 1024 * 1024  # bytes collected before a thread writes them
+_LONGEST_NAME = 1024  # bytes of a part that could be a file's name in place of the file
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What a request carries.
+
+    Attributes:
+        path: the audio, in the spool folder given to `read_upload`.
+        fields: all others in order of arrival; a name may come more than once.
+    """
+
+    path: Path
+    fields: tuple[tuple[str, str], ...]
+
+
+async def read_upload(request: Request, spool: Path, limits: Limits, *, raw_allowed: bool) -> Upload:
+    """Read the body into `spool`.
+
+    Args:
+        request: multipart/form-data, or the bare audio as its body where `raw_allowed`.
+        spool: folder of this request alone; its owner removes it.
+        limits: of which `max_upload_bytes` holds here.
+        raw_allowed: take a body that is no form as the audio, and the fields from the query.
+
+    Raises:
+        TooLargeError: as soon as the limit is passed, before the rest is read.
+        MalformedRequestError: not a form, broken form, client gone.
+        InvalidFieldError: no audio, several, or text in its place.
+    """
+    blocks = _bounded(request, limits)
+    content_type, options = parse_options_header(request.headers.get("content-type", ""))
+    if content_type.lower() == "multipart/form-data":
+        if not options.get("boundary"):
+            msg = "Content-Type multipart/form-data names no boundary; let your HTTP client set this header"
+            raise MalformedRequestError(msg)
+        form = _Form(spool)
+        try:
+            await form.read(blocks, options["boundary"])
+        finally:
+            form.close()
+        return Upload(form.audio(), (*request.query_params.multi_items(), *form.fields))
+    if not raw_allowed:
+        msg = "send multipart/form-data with the audio in `file`: curl -F file=@clip.wav"
+        raise MalformedRequestError(msg, param="file")
+    path = spool / "upload"
+    with path.open("wb") as sink:
+        async for block in blocks:
+            await anyio.to_thread.run_sync(sink.write, block)
+    if path.stat().st_size == 0:
+        msg = "the request has no audio: send it as the body, or as `audio` of a form: curl -F audio=@clip.wav"
+        raise InvalidFieldError(msg, param="audio", code="missing_audio")
+    return Upload(path, tuple(request.query_params.multi_items()))
+
+
+async def _bounded(request: Request, limits: Limits) -> AsyncIterator[bytes]:
+    """Blocks of the body of about _BLOCK bytes; stops reading where the limit is passed."""
+    allowed = int(limits.max_upload_bytes)
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > allowed:
+        raise _too_large(allowed, f"{announced} bytes were announced")
+    total = 0
+    block = bytearray()
+    try:
+        async for chunk in request.stream():
+            total += len(chunk)
+            if total > allowed:
+                raise _too_large(allowed, "reading stopped there")
+            block += chunk
+            if len(block) >= _BLOCK:
+                yield bytes(block)
+                block.clear()
+    except ClientDisconnect as error:
+        msg = "the client left before the body was complete"
+        raise MalformedRequestError(msg) from error
+    if block:
+        yield bytes(block)
+
+
+def _too_large(allowed: int, seen: str) -> TooLargeError:
+    limit = Limit("request body bytes", allowed, "OMNIHEAR_LIMITS_MAX_UPLOAD_BYTES")
+    return TooLargeError(
+        f"the upload is larger than {allowed} bytes ({seen}); send a compressed format such as Opus, or split it",
+        limit=limit,
+    )
+
+
+@dataclass
+class _Form:
+    """A multipart form as it arrives (RFC 7578)."""
+
+    spool: Path
+    fields: list[tuple[str, str]] = field(default_factory=list)
+    _files: list[tuple[str, Path]] = field(default_factory=list)
+    _text: bytearray = field(default_factory=bytearray)
+    _segment: MultipartSegment | None = None
+    _sink: BinaryIO | None = None
+
+    async def read(self, blocks: AsyncIterator[bytes], boundary: str) -> None:
+        try:
+            parser = PushMultipartParser(boundary, max_segment_count=_MAX_PARTS)
+            async for block in blocks:
+                await anyio.to_thread.run_sync(self._parse, parser, block)
+            parser.close()
+        except ParserLimitReached as error:
+            msg = f"the form has more than {_MAX_PARTS} parts, or a part's header is too long"
+            raise MalformedRequestError(msg) from error
+        except MultipartError as error:
+            msg = f"the multipart form is broken: {error}"
+            raise MalformedRequestError(msg) from error
+
+    def _parse(self, parser: PushMultipartParser, block: bytes) -> None:
+        for event in parser.parse(block):
+            if isinstance(event, MultipartSegment):
+                self._begin(event)
+            elif event is None:
+                self._end()
+            elif self._sink is not None:
+                self._sink.write(event)
+            else:
+                self._text += event
+                if len(self._text) > _MAX_FIELD_BYTES:
+                    name = self._name()
+                    limit = Limit("field bytes", _MAX_FIELD_BYTES, "not adjustable")
+                    raise InvalidFieldError(
+                        f"`{name}` is longer than {_MAX_FIELD_BYTES} bytes", param=name, limit=limit
+                    )
+
+    def _begin(self, segment: MultipartSegment) -> None:
+        self._segment = segment
+        self._text.clear()
+        if segment.name in AUDIO_FIELDS:
+            path = self.spool / f"upload-{len(self._files)}"
+            self._sink = path.open("wb")
+            self._files.append((segment.name, path))
+        elif segment.filename is not None:
+            name = self._name()
+            msg = f"`{name}` is a file; the audio belongs in `audio` (or `file`)"
+            raise InvalidFieldError(msg, param=name, code="unknown_field")
+
+    def _end(self) -> None:
+        if self._sink is None:
+            try:
+                self.fields.append((self._name(), self._text.decode()))
+            except UnicodeDecodeError as error:
+                raise InvalidFieldError(f"`{self._name()}` is not UTF-8 text", param=self._name()) from error
+            return
+        self._sink.close()
+        self._sink = None
+        if self._segment is not None and self._segment.filename is None:
+            _refuse_name_of_file(*self._files[-1])
+
+    def _name(self) -> str:
+        return str(self._segment.name) if self._segment is not None else ""
+
+    def close(self) -> None:
+        """Close what a broken form has left open."""
+        if self._sink is not None:
+            self._sink.close()
+
+    def audio(self) -> Path:
+        """The one audio part.
+
+        Raises:
+            InvalidFieldError: none, or several that differ.
+        """
+        if not self._files:
+            given = ", ".join(f"`{name}`" for name, _ in self.fields) or "none"
+            msg = (
+                f"the form has no audio: send it as `audio` (or `file`): curl -F audio=@clip.wav; fields given: {given}"
+            )
+            raise InvalidFieldError(msg, param="audio", code="missing_audio")
+        (_, path), *others = self._files
+        for name, other in others:
+            if not filecmp.cmp(path, other, shallow=False):
+                msg = "the form has several audio parts that differ; send one in each request"
+                raise InvalidFieldError(msg, param=name, code="several_audio_parts")
+        return path
+
+
+def _refuse_name_of_file(name: str, path: Path) -> None:
+    """A short line of text without a filename is what `curl -F audio=clip.wav` sends."""
+    if not 0 < path.stat().st_size <= _LONGEST_NAME:
+        return
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError:
+        return
+    if text.isprintable():
+        msg = f"`{name}` holds text, not a file; with curl put an @ before the file's name: -F {name}=@clip.wav"
+        raise InvalidFieldError(msg, param=name, code="audio_not_a_file")
