@@ -25,6 +25,20 @@ MODES = ("reference", "stock", "eager", "compile", "graph", "both")
 BATCHES = ("1x5", "1x30", "4x10", "8x30", "32x10", "32x30")
 # Beyond the defaults of engine/models/encoder_graphs.py, to see where graphs stop paying.
 WIDE_BUDGETS = (2048, 3072, 4096, 6016)
+DETAILS = (
+    "attention",
+    "setup_s",
+    "first_pass_s",
+    "compile_state",
+    "models_seen",
+    "graphs_seen",
+    "aot_compiles",
+    "aot_loaded",
+    "capture_s",
+    "graph_mib",
+    "graph_hits",
+    "graph_misses",
+)
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -134,15 +148,20 @@ def render(report: dict[str, Any]) -> str:
 
 
 def _render_details(mode: str, result: dict[str, Any]) -> list[str]:
-    simple = ("attention", "setup_s", "first_pass_s", "compile_state", "models_seen", "graphs_seen", "aot_compiles")
-    simple += ("aot_loaded", "capture_s", "graph_mib", "graph_hits", "graph_misses")
-    shown = [f"{key} {result[key]:.4g}" if isinstance(result[key], float) else f"{key} {result[key]}"
-             for key in simple if key in result]  # fmt: skip
+    shown = [
+        f"{key} {result[key]:.4g}" if isinstance(result[key], float) else f"{key} {result[key]}"
+        for key in DETAILS
+        if key in result
+    ]
     lines = ["", f"## {mode}", "", ", ".join(shown)]
     if "sync" in result:
         lines += ["", f"Device waits during a replayed pass: {json.dumps(result['sync'])}"]
     if "padding" in result:
-        lines += ["", "| budget | graph, full | eager, full | graph, emptiest | eager, emptiest |", "|---|---|---|---|---|"]
+        lines += [
+            "",
+            "| budget | graph, full | eager, full | graph, emptiest | eager, emptiest |",
+            "|---|---|---|---|---|",
+        ]
         lines += [
             f"| {row['budget']} | {row['graph_full']:.2f} | {row['eager_full']:.2f} | "
             f"{row['graph_emptiest']:.2f} | {row['eager_emptiest']:.2f} |"

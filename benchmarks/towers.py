@@ -190,7 +190,8 @@ def build_native(size: str, vllm_config: VllmConfig, device: torch.device, dtype
         model = NativeTower(config, vllm_config)
     model.audio_tower.load_weights(random_weights(config, device, dtype))
     finish_loading(model)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def finish_loading(model: nn.Module) -> None:
@@ -242,4 +243,3 @@ def count_flops(lengths: list[int], size: str, part: Literal["layers", "all"] = 
     frames, tokens = sum(lengths), sum(map(count_tokens, lengths))
     conv = 2 * 3 * width * (frames * dims["num_mel_bins"] + rows * width)
     return total + conv + 2 * tokens * width * dims["output_dim"]
-

@@ -1,7 +1,7 @@
 """CUDA graphs over a whole pass of the audio tower, through vLLM's `SupportsEncoderCudaGraph` protocol.
 
-vLLM's `EncoderCudaGraphManager` captures one graph per budget, packs the clips of a batch into budgets, and runs eagerly
-what fits none. Here a budget counts *slots* (see `packing.py`), and a graph spans everything from mel frames to
+vLLM's `EncoderCudaGraphManager` captures one graph per budget, packs the clips of a batch into budgets, and runs
+eagerly what fits none. Here a budget counts *slots* (see `packing.py`), and a graph spans everything from mel frames to
 embeddings: the index vector computed on the host from the clip lengths is copied in with the frames, the graph is
 replayed, and nothing waits for the device in between.
 """
@@ -51,7 +51,7 @@ def apply_default_budgets(vllm_config: VllmConfig) -> None:
         compilation.encoder_cudagraph_token_budgets = fitting or [DEFAULT_BUDGETS[0]]
     if not compilation.encoder_cudagraph_max_vision_items_per_batch:
         compilation.encoder_cudagraph_max_vision_items_per_batch = min(
-            DEFAULT_MAX_CLIPS, min(compilation.encoder_cudagraph_token_budgets)
+            DEFAULT_MAX_CLIPS, *compilation.encoder_cudagraph_token_budgets
         )
 
 
@@ -64,6 +64,11 @@ def unpack_audio(mm_kwargs: dict[str, Any]) -> tuple[torch.Tensor, list[int]]:
     if isinstance(features, torch.Tensor) and features.dim() == 3:  # vLLM's Rust front end pads to one length
         features = unpad_and_flat_audio_features(features, lengths)
     return features, lengths.flatten().tolist()
+
+
+def _host_tensor(values: Sequence[int]) -> torch.Tensor:
+    # The device is named because model runners set another as the default.
+    return torch.tensor(values, dtype=torch.int64, device="cpu")
 
 
 class AudioEncoderGraphs(SupportsEncoderCudaGraph):
@@ -86,7 +91,7 @@ class AudioEncoderGraphs(SupportsEncoderCudaGraph):
             padding_logics={"frames": self._copy_frames, "indices": self._copy_indices},
         )
 
-    def get_input_modality(self, mm_kwargs: dict[str, Any]) -> str:  # noqa: ARG002
+    def get_input_modality(self, mm_kwargs: dict[str, Any]) -> str:
         """Only audio comes here."""
         return "audio"
 
@@ -108,23 +113,23 @@ class AudioEncoderGraphs(SupportsEncoderCudaGraph):
         """The batch of the clips at `indices`, in that order; the batch itself if that is all of them."""
         features, lengths = unpack_audio(mm_kwargs)
         if indices == list(range(len(lengths))):
-            return {"input_audio_features": features, "audio_feature_lengths": torch.tensor(lengths, device="cpu")}
+            return {"input_audio_features": features, "audio_feature_lengths": _host_tensor(lengths)}
         clips = features.split(lengths, dim=1)
         selected = [clips[index] for index in indices]
         return {
             "input_audio_features": torch.cat(selected, dim=1) if selected else features[:, :0],
-            "audio_feature_lengths": torch.tensor([lengths[index] for index in indices], dtype=torch.int64, device="cpu"),
+            "audio_feature_lengths": _host_tensor([lengths[index] for index in indices]),
         }
 
-    def prepare_encoder_cudagraph_capture_inputs(
+    def prepare_encoder_cudagraph_capture_inputs(  # noqa: PLR0917 - the protocol's signature
         self,
         token_budget: int,
         max_batch_size: int,
-        max_frames_per_batch: int,  # noqa: ARG002
+        max_frames_per_batch: int,
         device: torch.device,
         dtype: torch.dtype,
-        path: str = "default",  # noqa: ARG002
-        axis_keys: tuple[Hashable, ...] | None = None,  # noqa: ARG002
+        path: str = "default",
+        axis_keys: tuple[Hashable, ...] | None = None,
     ) -> EncoderCudaGraphCaptureInputs:
         """Static buffers for one graph, filled as for one clip that takes the whole budget."""
         tower = self.audio_tower
@@ -137,22 +142,22 @@ class AudioEncoderGraphs(SupportsEncoderCudaGraph):
     def prepare_encoder_cudagraph_replay_buffers(
         self,
         mm_kwargs: dict[str, Any],
-        max_batch_size: int,  # noqa: ARG002
-        max_frames_per_batch: int,  # noqa: ARG002
-        path: str = "default",  # noqa: ARG002
+        max_batch_size: int,
+        max_frames_per_batch: int,
+        path: str = "default",
     ) -> EncoderCudaGraphReplayBuffers:
         """What the copies below start from: the indices depend on the budget, which only the buffers tell."""
         features, lengths = unpack_audio(mm_kwargs)
-        return EncoderCudaGraphReplayBuffers(values={"frames": features, "indices": torch.tensor(lengths, device="cpu")})
+        return EncoderCudaGraphReplayBuffers(values={"frames": features, "indices": _host_tensor(lengths)})
 
-    def encoder_cudagraph_forward(self, inputs: dict[str, torch.Tensor], path: str = "default") -> torch.Tensor:  # noqa: ARG002
+    def encoder_cudagraph_forward(self, inputs: dict[str, torch.Tensor], path: str = "default") -> torch.Tensor:
         """The whole tower over static buffers, captured once and replayed; shape = (budget, output_dim)."""
         indices = EncoderIndices.split(inputs["indices"], self._capacities()[inputs["indices"].numel()])
         # Compiled layers ask the forward context whether they may run their own graphs; here they may not.
         with set_forward_context(None, self.vllm_config):
             return self.audio_tower.encode(inputs["frames"], indices)
 
-    def encoder_eager_forward(self, mm_kwargs: dict[str, Any], path: str = "default") -> torch.Tensor:  # noqa: ARG002
+    def encoder_eager_forward(self, mm_kwargs: dict[str, Any], path: str = "default") -> torch.Tensor:
         """For a clip longer than the largest budget; shape = (tokens, output_dim)."""
         logger.warning_once(
             "An audio clip exceeds the largest encoder CUDA graph budget and runs without a graph. "
@@ -160,18 +165,17 @@ class AudioEncoderGraphs(SupportsEncoderCudaGraph):
         )
         return self.encode_audio(*unpack_audio(mm_kwargs))
 
-    def postprocess_encoder_output(
+    def postprocess_encoder_output(  # noqa: PLR0917 - the protocol's signature
         self,
         outputs: dict[str, torch.Tensor],
         indices: list[int],
-        per_item_out_tokens: list[int],  # noqa: ARG002 - counts slots
+        per_item_out_tokens: list[int],
         dest: dict[int, torch.Tensor] | list[torch.Tensor | None],
         clone: bool = False,
         batch_mm_kwargs: dict[str, Any] | None = None,
     ) -> None:
         """Hand each clip its rows; copies, since the next replay overwrites them."""
-        assert batch_mm_kwargs is not None
-        _, lengths = unpack_audio(batch_mm_kwargs)
+        _, lengths = unpack_audio(batch_mm_kwargs or {})
         start = 0
         for index, length in zip(indices, lengths, strict=True):
             rows = outputs["default"][start : start + count_tokens(length)]

@@ -4,11 +4,10 @@ Everything but the tower is vLLM's: processor, multimodal positions, language mo
 or video are allowed.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniThinkerConfig
 from vllm.config import VllmConfig
 from vllm.model_executor.models.interfaces import MultiModalEmbeddings, SupportsMultiModal
 from vllm.model_executor.models.qwen2_5_omni_thinker import (
@@ -27,6 +26,9 @@ from engine.models.encoder_graphs import AudioEncoderGraphs, apply_default_budge
 from engine.models.packing import count_tokens
 from engine.models.transcription import Transcription
 
+if TYPE_CHECKING:
+    from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniThinkerConfig
+
 
 @MULTIMODAL_REGISTRY.register_processor(
     Qwen2_5OmniThinkerMultiModalProcessor,
@@ -39,7 +41,7 @@ class OmnihearThinker(Qwen2_5OmniThinkerForConditionalGeneration, AudioEncoderGr
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         # The stock constructor would build Transformers' audio tower, so it is not called; the rest is as there.
         nn.Module.__init__(self)
-        config: Qwen2_5OmniThinkerConfig = vllm_config.model_config.hf_config.thinker_config
+        config: "Qwen2_5OmniThinkerConfig" = vllm_config.model_config.hf_config.thinker_config
         quant_config = vllm_config.quant_config
         self.vllm_config = vllm_config
         self.config = config

@@ -1,9 +1,9 @@
-"""vLLM's transcription protocol for Qwen2.5-Omni, which the stock thinker lacks: `/v1/audio/transcriptions` needs it."""
+"""vLLM's transcription protocol for Qwen2.5-Omni: `/v1/audio/transcriptions` needs it, the stock thinker lacks it."""
 
-import re
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+from transformers.models.whisper.tokenization_whisper import LANGUAGES as WHISPER_LANGUAGES
 from vllm.config import ModelConfig, SpeechToTextConfig
 from vllm.config.speech_to_text import SpeechToTextParams
 from vllm.inputs import PromptType, TextPrompt
@@ -11,28 +11,12 @@ from vllm.model_executor.models.interfaces import SupportsTranscription
 from vllm.transformers_utils.processor import cached_processor_from_config
 
 from engine.models.packing import count_tokens
+from engine.prompt import AUDIO_PLACEHOLDER, LANGUAGE_NAMES, SYSTEM, build_prompt, neutralise
 
-# Languages the model card or the technical report (arXiv 2503.20215) names for speech input, by ISO 639-1 code.
-LANGUAGES: Mapping[str, str] = {
-    "ar": "Arabic",
-    "de": "German",
-    "en": "English",
-    "es": "Spanish",
-    "fr": "French",
-    "id": "Indonesian",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "pt": "Portuguese",
-    "ru": "Russian",
-    "th": "Thai",
-    "vi": "Vietnamese",
-    "zh": "Chinese",
-}
+# vLLM checks the codes against Whisper's.
+LANGUAGES: Mapping[str, str] = {code: name for code, name in LANGUAGE_NAMES.items() if code in WHISPER_LANGUAGES}
 
 MAX_CLIP_SECONDS = 30
-
-_SPECIAL_TOKEN = re.compile(r"<\|[^|<>]*\|>")
 
 
 class Transcription(SupportsTranscription):
@@ -44,7 +28,7 @@ class Transcription(SupportsTranscription):
     def get_speech_to_text_config(
         cls,
         model_config: ModelConfig,
-        task_type: Literal["transcribe", "translate"],  # noqa: ARG003
+        task_type: Literal["transcribe", "translate"],
     ) -> SpeechToTextConfig:
         """Clips of at most 30 s, cut where it is quiet, as the model was trained."""
         extractor = cached_processor_from_config(model_config).feature_extractor
@@ -64,26 +48,25 @@ class Transcription(SupportsTranscription):
     @classmethod
     def get_generation_prompt(cls, stt_params: SpeechToTextParams) -> PromptType:
         """The chat form with one audio part before the instruction."""
-        prompt = (
-            "<|im_start|>system\nYou are a speech recognition model.<|im_end|>\n"
-            "<|im_start|>user\n<|audio_bos|><|AUDIO|><|audio_eos|>"
-            f"{build_instruction(stt_params)}<|im_end|>\n"
-            "<|im_start|>assistant\n"
-        )
+        if stt_params.task_type == "translate":
+            prompt = build_translation_prompt(stt_params)
+        else:
+            language = stt_params.language if stt_params.language in LANGUAGES else None
+            words = (stt_params.request_prompt, stt_params.hotwords)
+            prompt = build_prompt(language, " ".join(filter(None, words)))
         return TextPrompt(
             prompt=prompt,
             multi_modal_data={"audio": (stt_params.audio, stt_params.stt_config.sample_rate)},
         )
 
 
-def build_instruction(stt_params: SpeechToTextParams) -> str:
-    """What the user turn asks for. Special tokens in the user's own words are dropped."""
-    spoken = LANGUAGES.get(stt_params.language or "", "")
-    if stt_params.task_type == "translate":
-        wanted = LANGUAGES.get(stt_params.to_language or "en", "English")
-        instruction = f"Translate the {spoken + ' ' if spoken else ''}audio into {wanted} text."
-    else:
-        instruction = f"Transcribe the {spoken + ' ' if spoken else ''}audio into text."
-    words = (stt_params.request_prompt, stt_params.hotwords)
-    context = " ".join(_SPECIAL_TOKEN.sub(" ", word).strip() for word in words if word)
-    return f"{instruction} Context: {context}" if context.strip() else instruction
+def build_translation_prompt(stt_params: SpeechToTextParams) -> str:
+    """As `engine.prompt.build_prompt`, with another verb; into English unless the request names a language."""
+    spoken = f"the {LANGUAGES[stt_params.language]} audio" if stt_params.language in LANGUAGES else "the audio"
+    wanted = LANGUAGES.get(stt_params.to_language or "en", LANGUAGES["en"])
+    words = f"Translate {spoken} into {wanted} text. {neutralise(stt_params.request_prompt)}".strip()
+    return (
+        f"<|im_start|>system\n{SYSTEM}<|im_end|>\n"
+        f"<|im_start|>user\n{AUDIO_PLACEHOLDER}{words}<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
