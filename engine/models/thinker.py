@@ -41,7 +41,7 @@ class OmnihearThinker(Qwen2_5OmniThinkerForConditionalGeneration, AudioEncoderGr
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         # The stock constructor would build Transformers' audio tower, so it is not called; the rest is as there.
         nn.Module.__init__(self)
-        config: "Qwen2_5OmniThinkerConfig" = vllm_config.model_config.hf_config.thinker_config
+        config: Qwen2_5OmniThinkerConfig = vllm_config.model_config.hf_config.thinker_config
         quant_config = vllm_config.quant_config
         self.vllm_config = vllm_config
         self.config = config
