@@ -41,13 +41,29 @@ def decode(path: Path) -> Waveform:
         return samples
 
 
+def find_pauses(waveform: Waveform) -> list[int]:
+    """Samples in the middle of every stretch of at least 120 ms that is quiet, both ends included."""
+    step = SAMPLE_RATE // 50
+    loudness = np.sqrt(np.mean(waveform[: len(waveform) // step * step].reshape(-1, step) ** 2, axis=1))
+    quiet = loudness < 0.05 * np.quantile(loudness, 0.95)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], quiet.astype(np.int8), [0]])))
+    pauses = [int((left + right) / 2 * step) for left, right in edges.reshape(-1, 2) if right - left >= 6]
+    return [0, *pauses, len(waveform)]
+
+
 def load_clips() -> dict[str, Waveform]:
-    """The bundled clips of at most 30 s, and pieces of the long one of 0.5 to 30 s."""
+    """The bundled clips of at most 30 s, and stretches of the long one from pause to pause, of about 0.5 to 30 s."""
     clips = {path.stem: decode(path) for path in sorted(AUDIO.glob("*.wav"))}
     story = decode(AUDIO / "harbor-story-long.flac")
-    for index, seconds in enumerate(CUTS):
-        start = (index * 3 * SAMPLE_RATE) % (len(story) - int(seconds * SAMPLE_RATE))
-        clips[f"story-{seconds:g}s"] = story[start : start + int(seconds * SAMPLE_RATE)]
+    pauses = find_pauses(story)
+    stretches = [(left, right) for left in pauses for right in pauses if 0 < right - left <= 30 * SAMPLE_RATE]
+    for seconds in sorted(CUTS, reverse=True):  # long stretches are scarce
+        if not stretches:
+            break
+        left, right = min(stretches, key=lambda stretch: abs(stretch[1] - stretch[0] - seconds * SAMPLE_RATE))
+        # Each beginning serves once, so that clips differ in more than length.
+        stretches = [stretch for stretch in stretches if stretch[0] != left]
+        clips[f"story-{left / SAMPLE_RATE:.1f}-{right / SAMPLE_RATE:.1f}s"] = story[left:right]
     return clips
 
 

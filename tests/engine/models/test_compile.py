@@ -39,6 +39,7 @@ def compile_config(*, enabled: bool = True, backend: str = "eager") -> VllmConfi
     config.compilation_config.pass_config = PassConfig(fuse_norm_quant=False, fuse_act_quant=False)
     config.compilation_config.mode = CompilationMode.VLLM_COMPILE
     config.compilation_config.backend = backend
+    config.compilation_config.compile_sizes = []
     return config
 
 
