@@ -137,7 +137,7 @@ class Quantization(QuantizationConfig):
         super().__init__()
         self.name = name
 
-    def get_name(self) -> str:  # type: ignore[override]
+    def get_name(self) -> str:
         return self.name
 
     @classmethod
