@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from transformers.models.whisper.tokenization_whisper import LANGUAGES as WHISPER_LANGUAGES
 from vllm.config import ModelConfig, SpeechToTextConfig
 from vllm.config.speech_to_text import SpeechToTextParams
@@ -56,7 +58,7 @@ class Transcription(SupportsTranscription):
             prompt = build_prompt(language, " ".join(filter(None, words)))
         return TextPrompt(
             prompt=prompt,
-            multi_modal_data={"audio": (stt_params.audio, stt_params.stt_config.sample_rate)},
+            multi_modal_data={"audio": (restore_scale(stt_params.audio), stt_params.stt_config.sample_rate)},
         )
 
 
@@ -70,3 +72,15 @@ def build_translation_prompt(stt_params: SpeechToTextParams) -> str:
         f"<|im_start|>user\n{AUDIO_PLACEHOLDER}{words}<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
+
+
+def restore_scale(waveform: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Samples in [-1, 1] from samples that may still be integers by value, shape = (n_samples,).
+
+    Without soundfile vLLM 0.32 reads files through PyAV, and where their rate is right already it hands on 16-bit or
+    32-bit integers unscaled (`load_audio_pyav`). No waveform in [-1, 1], clipped or overdriven, comes near 16.
+    """
+    peak = float(np.abs(waveform).max(initial=0.0))
+    if peak <= 16:
+        return waveform
+    return (waveform / (2**15 if peak <= 2**15 else 2**31)).astype(np.float32)
