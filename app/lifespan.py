@@ -8,13 +8,11 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 
-from app.readiness import Readiness
+from app.runtime import Readiness, Runtime, State
 from app.settings import Settings
 from app.transcription.admission import Admission
 from app.transcription.preparation import Preparer
@@ -26,24 +24,6 @@ from engine.interface import SAMPLE_RATE, EngineError, SpeechEngine, SpeechReque
 from engine.scripted import ScriptedEngine
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """All that lives as long as the service."""
-
-    settings: Settings
-    engine: SpeechEngine
-    transcriber: Transcriber
-    readiness: Readiness
-    spool: Path
-    started: float  # Unix seconds
-
-
-class State(TypedDict):
-    """What Starlette puts on `request.state`."""
-
-    runtime: Runtime
 
 
 def build_engine(settings: Settings) -> SpeechEngine:

@@ -22,6 +22,7 @@ class RequestContext:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection; anything but HTTP passes through."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -92,7 +92,7 @@ class VllmEngine:
     async def describe(self) -> EngineDescription:
         """What serves, down to the versions."""
         config = self._config
-        device, dtype = "unknown", config.dtype
+        device, dtype = "unknown", str(config.dtype)
         if self._llm is not None:
             vllm_config = self._llm.vllm_config
             device = str(vllm_config.device_config.device_type)
