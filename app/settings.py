@@ -142,9 +142,11 @@ def load_settings(profile: str | None = None) -> Settings:
         msg = f"{path.name}: not valid TOML: {error}"
         raise SettingsError(msg) from error
     try:
-        return Settings(**{**values, "profile": path.stem})
+        settings = Settings(**{**values, "profile": path.stem})
     except ValidationError as error:
         raise SettingsError("\n".join(_explain(fault, path) for fault in error.errors())) from error
+    # OMNIHEAR_PROFILE chooses a profile, and must not rename the one that was chosen over it.
+    return settings.model_copy(update={"profile": path.stem})
 
 
 def profile_names() -> list[str]:

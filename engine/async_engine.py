@@ -66,7 +66,6 @@ class VllmEngine:
         except Exception as error:
             msg = f"vLLM could not load {self._config.model_path}: {_last_line(error)}"
             raise EngineStartError(msg) from error
-        report("ready", 1.0)
 
     async def generate(
         self, request: SpeechRequest, *, incremental: bool = False

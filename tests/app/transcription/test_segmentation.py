@@ -125,7 +125,25 @@ def chords(seconds: float) -> Samples:
         np.zeros(1, np.float32),
         np.zeros(0, np.float32),
     ],
-    ids=["zero", "long zero", "-80 dBFS", "-40 dBFS", "-20 dBFS", "-6 dBFS", "1 kHz", "faint 200 Hz", "square", "dialling tone", "beeps", "chords", "mains hum", "10 ms zero", "10 ms tone", "one sample", "nothing"],
+    ids=[
+        "zero",
+        "long zero",
+        "-80 dBFS",
+        "-40 dBFS",
+        "-20 dBFS",
+        "-6 dBFS",
+        "1 kHz",
+        "faint 200 Hz",
+        "square",
+        "dialling tone",
+        "beeps",
+        "chords",
+        "mains hum",
+        "10 ms zero",
+        "10 ms tone",
+        "one sample",
+        "nothing",
+    ],
 )
 def test_what_is_no_speech_gives_no_segments(samples: Samples) -> None:
     assert cut(detect(samples.astype(np.float32))) == ()
