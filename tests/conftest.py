@@ -51,7 +51,7 @@ async def lifespan_client(app: FastAPI) -> AsyncIterator[Client]:
     async with app.router.lifespan_context(app) as state:
 
         async def stateful(scope: Scope, receive: Receive, send: Send) -> None:
-            await app({**scope, "state": dict(state)}, receive, send)
+            await app({**scope, "state": {**(state or {})}}, receive, send)
 
         transport = httpx.ASGITransport(stateful, raise_app_exceptions=False)
         async with Client(transport=transport, base_url="http://omnihear") as client:

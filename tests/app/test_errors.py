@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -105,7 +106,7 @@ async def test_an_upload_that_announces_too_much_is_refused_before_it_is_read(
 ) -> None:
     reads = 0
 
-    async def body() -> object:
+    async def body() -> AsyncIterator[bytes]:
         nonlocal reads
         reads += 1
         yield b"x" * 2048
@@ -126,7 +127,7 @@ async def test_an_upload_that_announces_too_much_is_refused_before_it_is_read(
 async def test_an_upload_that_grows_too_large_is_refused_where_it_passes_the_limit(make_client: MakeClient) -> None:
     reads = 0
 
-    async def body() -> object:
+    async def body() -> AsyncIterator[bytes]:
         nonlocal reads
         for _ in range(1000):
             reads += 1

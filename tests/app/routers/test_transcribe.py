@@ -176,7 +176,7 @@ async def test_a_harmful_request_id_is_replaced(scripted_client: Client) -> None
 async def test_a_field_that_cannot_be_served_is_named(
     field: str, value: str, named: str, route: str, scripted_client: Client
 ) -> None:
-    answer = await post(scripted_client, route=route, **{field: value})
+    answer = await scripted_client.post(route, files={"file": SPEECH}, data={field: value})
 
     assert answer.status_code == 422
     error = answer.json()["error"]
