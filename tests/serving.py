@@ -27,7 +27,7 @@ class Server:
     log: Path
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=120)
+        return httpx.Client(base_url=self.url, timeout=300)
 
 
 @contextmanager
