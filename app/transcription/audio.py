@@ -206,7 +206,7 @@ class _Decoding:
 
     def _conclude(self, n_samples: int) -> None:
         """Judge the whole once it is decoded."""
-        if self._bad > self._good:
+        if self._bad and self._bad >= self._good:
             raise CorruptAudioError(
                 f"{self._bad} of {self._bad + self._good} packets of the sound cannot be decoded.", param="audio"
             )
