@@ -6,6 +6,7 @@ references to other files lead nowhere. Memory is bounded whatever comes; limits
 """
 
 import functools
+import io
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -239,11 +240,21 @@ class _Decoding:
             )
 
 
-class _Nameless:
-    """A file of which FFmpeg learns no name: it would take the extension for a hint."""
+class _Bytes:
+    """A file as FFmpeg sees it.
+
+    Has no name, whose extension FFmpeg would take for a hint, and takes seeks past its end for seeks to its end: forged
+    offsets can be larger than file systems allow.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
-        self.read, self.seek, self.tell = file.read, file.seek, file.tell
+        self._file = file
+        self._size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        self.read, self.tell = file.read, file.tell
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(min(offset, self._size) if whence == io.SEEK_SET else offset, whence)
 
 
 def _open(source: BinaryIO) -> InputContainer:
@@ -256,7 +267,7 @@ def _open(source: BinaryIO) -> InputContainer:
         raise NotAudioError(f"This looks like {looks.name}, not like audio. Accepted are {SERVED}.", param="audio")
     try:
         return av.open(
-            _Nameless(source),
+            _Bytes(source),
             "r",
             options={
                 "format_whitelist": ",".join(DEMUXERS),

@@ -135,7 +135,7 @@ class Preparer:
         """
         with anyio.CancelScope(shield=True):
             for _ in range(self._workers):
-                with suppress(anyio.BrokenWorkerProcess):
+                with suppress(anyio.BrokenWorkerProcess, ProcessLookupError):
                     return await anyio.to_process.run_sync(worker.isolate, limiter=self._unlimited)
             try:
                 return await anyio.to_process.run_sync(worker.isolate, limiter=self._unlimited)

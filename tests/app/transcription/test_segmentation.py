@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -80,6 +80,7 @@ def test_probabilities_equal_those_of_the_streaming_model() -> None:
     assert np.abs(heard.probabilities - np.array(expected)).max() < 1e-5
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=20))
 def test_the_size_of_the_blocks_makes_no_difference(sizes: list[int]) -> None:
     samples = factory.clip(SPEECH[1])
