@@ -91,7 +91,8 @@ class _Decoding:
 
     def blocks(self) -> Iterator[Waveform]:
         stream = self._stream
-        self._check_form(stream.codec_context.sample_rate, stream.codec_context.channels)
+        # Known already, as a rule; what the decoder finds counts.
+        self._check_form(stream.codec_context.sample_rate or self._limits.min_rate, stream.codec_context.channels)
         # Audio decoders gain nothing from threads, and a worker has one core.
         stream.codec_context.thread_count = 1
         frames = itertools.groupby(self._frames(), key=lambda frame: (frame.sample_rate, frame.layout.nb_channels))
@@ -112,7 +113,11 @@ class _Decoding:
             except av.FFmpegError:  # the container breaks off
                 self._cut_off = True
                 packet = None
-            if packet is not None and packet.size and not self._accept(packet):
+            if packet is not None and not packet.size:
+                if packet.pts is not None:  # empty, which the decoder would take for the end
+                    continue
+                packet = None  # the end
+            if packet is not None and not self._accept(packet):
                 self._bad += 1
                 continue
             try:
@@ -125,7 +130,7 @@ class _Decoding:
                     if frame.samples:
                         self._check(frame)
                         yield frame
-            if packet is None or not packet.size:
+            if packet is None:
                 return
 
     def _accept(self, packet: "Packet[AudioStream]") -> bool:
@@ -153,7 +158,7 @@ class _Decoding:
                 f"The sound has a sample rate of {rate} Hz; up to {limits.max_rate} Hz are accepted. Resample it.",
                 limit=Limit("sample rate in Hz", limits.max_rate, "OMNIHEAR_LIMITS_MAX_SAMPLE_RATE"),
             )
-        if 0 < rate < limits.min_rate:
+        if rate < limits.min_rate:
             raise CorruptAudioError(
                 f"The sound has a sample rate of {rate} Hz; {limits.min_rate} Hz is the least that holds speech. "
                 "Is its header right?",

@@ -35,7 +35,8 @@ class Preparer:
     """Decodes uploads in a bounded number of worker processes.
 
     Workers belong to the event loop of the first call and end with it. Beyond the first one, those that have been
-    idle for five minutes are given up at the next call and made again when they are needed (about a second).
+    idle for five minutes are given up at the next call and made again when they are needed (about a second). A worker
+    runs the program's main module again, under another name: what that imports at its top, every worker imports.
     """
 
     def __init__(
