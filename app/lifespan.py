@@ -44,6 +44,7 @@ async def serve(settings: Settings, engine: SpeechEngine) -> AsyncIterator[State
         workers=concurrency.decode_workers,
         timeout_seconds=limits.decode_timeout_seconds,
         max_segment_seconds=SEGMENT_SECONDS,
+        target_segment_seconds=settings.engine.segment_seconds,
     )
     transcriber = Transcriber(
         engine=engine,

@@ -47,7 +47,7 @@ class Limits(_Section):
 
     max_upload_bytes: ByteSize = ByteSize(200 * 2**20)
     max_audio_seconds: Seconds = 4 * 3600.0
-    max_decoded_bytes: ByteSize = ByteSize(16 * 2**30)
+    max_decoded_bytes: ByteSize = ByteSize(8 * 2**30)
     max_channels: PositiveInt = 8
     max_prompt_characters: PositiveInt = 1000
     decode_timeout_seconds: Seconds = 300.0

@@ -1,4 +1,4 @@
-"""Fixtures for all tests."""
+"""Fixtures and settings for all tests."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import httpx
+import hypothesis
 import pytest
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
@@ -18,6 +19,10 @@ from tests.serving import Server, serving
 
 Client = httpx.AsyncClient
 MakeClient = Callable[..., AbstractAsyncContextManager[Client]]
+
+# The same examples in every run, and no limit on their time: machines differ, failures should not.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ references to other files lead nowhere. Memory is bounded whatever comes; limits
 """
 
 import functools
+import io
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -90,7 +91,8 @@ class _Decoding:
 
     def blocks(self) -> Iterator[Waveform]:
         stream = self._stream
-        self._check_form(stream.codec_context.sample_rate, stream.codec_context.channels)
+        # Known already, as a rule; what the decoder finds counts.
+        self._check_form(stream.codec_context.sample_rate or self._limits.min_rate, stream.codec_context.channels)
         # Audio decoders gain nothing from threads, and a worker has one core.
         stream.codec_context.thread_count = 1
         frames = itertools.groupby(self._frames(), key=lambda frame: (frame.sample_rate, frame.layout.nb_channels))
@@ -111,7 +113,11 @@ class _Decoding:
             except av.FFmpegError:  # the container breaks off
                 self._cut_off = True
                 packet = None
-            if packet is not None and packet.size and not self._accept(packet):
+            if packet is not None and not packet.size:
+                if packet.pts is not None:  # empty, which the decoder would take for the end
+                    continue
+                packet = None  # the end
+            if packet is not None and not self._accept(packet):
                 self._bad += 1
                 continue
             try:
@@ -124,7 +130,7 @@ class _Decoding:
                     if frame.samples:
                         self._check(frame)
                         yield frame
-            if packet is None or not packet.size:
+            if packet is None:
                 return
 
     def _accept(self, packet: "Packet[AudioStream]") -> bool:
@@ -152,7 +158,7 @@ class _Decoding:
                 f"The sound has a sample rate of {rate} Hz; up to {limits.max_rate} Hz are accepted. Resample it.",
                 limit=Limit("sample rate in Hz", limits.max_rate, "OMNIHEAR_LIMITS_MAX_SAMPLE_RATE"),
             )
-        if 0 < rate < limits.min_rate:
+        if rate < limits.min_rate:
             raise CorruptAudioError(
                 f"The sound has a sample rate of {rate} Hz; {limits.min_rate} Hz is the least that holds speech. "
                 "Is its header right?",
@@ -206,7 +212,7 @@ class _Decoding:
 
     def _conclude(self, n_samples: int) -> None:
         """Judge the whole once it is decoded."""
-        if self._bad > self._good:
+        if self._bad and self._bad >= self._good:
             raise CorruptAudioError(
                 f"{self._bad} of {self._bad + self._good} packets of the sound cannot be decoded.", param="audio"
             )
@@ -239,11 +245,21 @@ class _Decoding:
             )
 
 
-class _Nameless:
-    """A file of which FFmpeg learns no name: it would take the extension for a hint."""
+class _Bytes:
+    """A file as FFmpeg sees it.
+
+    Has no name, whose extension FFmpeg would take for a hint, and takes seeks past its end for seeks to its end: forged
+    offsets can be larger than file systems allow.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
-        self.read, self.seek, self.tell = file.read, file.seek, file.tell
+        self._file = file
+        self._size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        self.read, self.tell = file.read, file.tell
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(min(offset, self._size) if whence == io.SEEK_SET else offset, whence)
 
 
 def _open(source: BinaryIO) -> InputContainer:
@@ -256,7 +272,7 @@ def _open(source: BinaryIO) -> InputContainer:
         raise NotAudioError(f"This looks like {looks.name}, not like audio. Accepted are {SERVED}.", param="audio")
     try:
         return av.open(
-            _Nameless(source),
+            _Bytes(source),
             "r",
             options={
                 "format_whitelist": ",".join(DEMUXERS),

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
@@ -34,7 +35,8 @@ class Preparer:
     """Decodes uploads in a bounded number of worker processes.
 
     Workers belong to the event loop of the first call and end with it. Beyond the first one, those that have been
-    idle for five minutes are given up at the next call and made again when they are needed (about a second).
+    idle for five minutes are given up at the next call and made again when they are needed (about a second). A worker
+    runs the program's main module again, under another name: what that imports at its top, every worker imports.
     """
 
     def __init__(
@@ -73,9 +75,13 @@ class Preparer:
         try:
             async with anyio.create_task_group() as group:
                 for _ in range(self._workers):
-                    group.start_soon(self._check_worker)
+                    group.start_soon(self._run, worker.isolate)
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
+
+    def statistics(self) -> anyio.CapacityLimiterStatistics:
+        """Uploads that are being decoded and that wait."""
+        return self._slots.statistics()
 
     async def prepare(self, source: Path, target: Path) -> PreparedAudio:
         """Decode `source` into `target` and find the segments.
@@ -99,22 +105,18 @@ class Preparer:
             except anyio.BrokenWorkerProcess:
                 digest = await anyio.to_thread.run_sync(_digest, source)
                 logger.warning("a decode worker died on an upload with SHA-256 %s", digest)
-        await self._check_worker()  # if this fails, it is not the file
+        await self._run(worker.isolate)  # raises if it is not the file, but the machine
         raise CorruptAudioError("The decoder crashes on this file.", param="audio")
 
-    async def _check_worker(self) -> None:
-        try:
-            await self._run(worker.isolate)
-        except anyio.BrokenWorkerProcess as error:
-            raise PreparationError("A decode worker cannot be started.") from error
-
     async def _run(self, function: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
+        """Call a function in a worker that is known to work.
+
+        Raises:
+            anyio.BrokenWorkerProcess: the worker died at it.
+        """
         async with self._slots:
+            await self._ready_worker()
             try:
-                # anyio loses track of a worker whose start is cancelled. This one starts in peace, if one has to, and
-                # is taken for the work right after; where one is there it costs a millisecond.
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_process.run_sync(worker.isolate, limiter=self._unlimited)
                 with anyio.fail_after(self._timeout_seconds):
                     return await anyio.to_process.run_sync(function, *args, cancellable=True, limiter=self._unlimited)
             except TimeoutError:
@@ -125,6 +127,21 @@ class Preparer:
                 raise
             except Exception as error:
                 raise PreparationError("A decode worker failed.") from error
+
+    async def _ready_worker(self) -> None:
+        """Leave a working worker idle, which the next call in this task takes.
+
+        Costs a millisecond where one is there. Where one has to be started, it starts in peace: anyio loses track of
+        a worker whose start is cancelled. Idle workers that have died are discarded on the way.
+        """
+        with anyio.CancelScope(shield=True):
+            for _ in range(self._workers):
+                with suppress(anyio.BrokenWorkerProcess, ProcessLookupError):
+                    return await anyio.to_process.run_sync(worker.isolate, limiter=self._unlimited)
+            try:
+                return await anyio.to_process.run_sync(worker.isolate, limiter=self._unlimited)
+            except Exception as error:
+                raise PreparationError("A decode worker cannot be started.") from error
 
 
 def map_waveform(path: Path, prepared: PreparedAudio) -> Waveform:
