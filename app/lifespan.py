@@ -39,6 +39,8 @@ async def serve(settings: Settings, engine: SpeechEngine) -> AsyncIterator[State
         limits=AudioLimits(
             max_seconds=limits.max_audio_seconds,
             max_channels=limits.max_channels,
+            min_rate=limits.min_sample_rate,
+            max_rate=limits.max_sample_rate,
             max_decoded_bytes=limits.max_decoded_bytes,
         ),
         workers=concurrency.decode_workers,

@@ -1,9 +1,10 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from app.settings import SettingsError, default_profile, load_settings, profile_names, variables
-from engine.config import vllm_arguments
+from app.settings import CONFIGS, SettingsError, default_profile, load_settings, profile_names, variables
+from engine.config import ROOT, vllm_arguments
 
 ENCODER_MODES = {
     "cpu": (False, False),
@@ -62,7 +63,7 @@ def test_every_value_can_be_set_from_the_environment(variable: str, monkeypatch:
     before = getattr(getattr(load_settings("cpu"), section), key)
     values = {
         bool: str(not before).lower(),
-        float: "0.5",
+        float: str(before / 2) if isinstance(before, float) else "",
         str: {"backend": "scripted", "dtype": "float32", "load_format": "dummy", "log_level": "debug"}.get(key, "x"),
         tuple: {"languages": '["en", "de"]'}.get(key, '["x"]'),
         type(None): "7",
@@ -128,6 +129,14 @@ def test_a_bad_variable_is_named_with_its_value(monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(SettingsError, match=r"server.port = 'http' \(from OMNIHEAR_SERVER_PORT\)"):
         load_settings("cpu")
+
+
+def test_every_variable_that_code_and_documents_name_exists() -> None:
+    sources = [*(ROOT / "app").rglob("*.py"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *CONFIGS.glob("*.md")]
+    named = {name for path in sources for name in re.findall(r"\bOMNIHEAR_[A-Z]+_[A-Z_]*[A-Z]", path.read_text())}
+
+    assert len(named) > 5
+    assert named <= set(variables())
 
 
 def test_an_unknown_profile_is_refused_with_the_known_ones() -> None:

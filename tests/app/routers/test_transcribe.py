@@ -237,7 +237,7 @@ async def test_an_unknown_model_is_a_404_with_those_that_exist(route: str, scrip
 
 
 async def test_segments_of_one_file_run_together_but_not_all_at_once(make_client: MakeClient) -> None:
-    gates = [asyncio.Event() for _ in range(12)]
+    gates = [asyncio.Event() for _ in range(100)]
     arrivals: asyncio.Queue[int] = asyncio.Queue()
 
     def script(request: SpeechRequest) -> Act:

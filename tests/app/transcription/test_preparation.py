@@ -1,5 +1,6 @@
 """Preparing uploads in worker processes, which stay small and may die."""
 
+import contextlib
 import hashlib
 import os
 import resource
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
+import anyio.to_process
 import anyio.to_thread
 import numpy as np
 import psutil
@@ -42,9 +44,20 @@ def make(*, limits: AudioLimits | None = None, n_workers: int = 1, timeout_secon
     return Preparer(limits=limits or AudioLimits(), workers=n_workers, timeout_seconds=timeout_seconds)
 
 
+async def stop_idle_workers() -> None:
+    """Tests share an event loop, and with it the workers that earlier modules have left idle."""
+    with contextlib.suppress(LookupError):  # no worker was ever started
+        for process in anyio.to_process._process_pool_workers.get():
+            process.kill()
+            await process.wait()
+        anyio.to_process._process_pool_workers.get().clear()
+        anyio.to_process._process_pool_idle_workers.get().clear()
+
+
 @pytest.fixture(scope="module")
 async def preparer() -> Preparer:
     """Keeps the event loop, and with it one worker, over the tests of this module."""
+    await stop_idle_workers()
     warm = make()
     await warm.warm_up()
     return warm
