@@ -4,7 +4,10 @@ from collections.abc import Mapping
 
 # Architecture name in a checkpoint's config.json -> "module:Class". Strings, so that registering
 # imports no model code and touches no device before vLLM forks.
-ARCHITECTURES: Mapping[str, str] = {}
+ARCHITECTURES: Mapping[str, str] = {
+    "Qwen2_5OmniModel": "engine.models.thinker:OmnihearThinker",
+    "Qwen2_5OmniForConditionalGeneration": "engine.models.thinker:OmnihearThinker",
+}
 
 
 def register() -> None:

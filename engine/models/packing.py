@@ -1,0 +1,199 @@
+"""Where every frame, position and token of a ragged batch goes, computed on the host.
+
+Qwen2.5-Omni's audio tower cuts each clip into windows of `2 * n_window` mel frames, convolves every window on its own
+(kernel 3; the second convolution has stride 2), attends within a window, and averages pairs of positions of a clip.
+Transformers does this with padded batches, masks and `nonzero` on the device
+(`transformers/models/qwen2_5_omni/modeling_qwen2_5_omni.py`). All of it follows from the clip lengths alone, which the
+host knows, so here it becomes one flat vector of int32 indices: a convolution is a gather of three rows and a matrix
+product, a window edge is a tap on a row of zeros, and padding is more taps on that row. Nothing has to be read back
+from the device, and the same code serves a batch of exact size and one padded to the size of a CUDA graph.
+
+Units: a *frame* is a column of the mel spectrogram (10 ms), a *position* is what follows the second convolution
+(20 ms), a *token* is a pair of positions of one clip (40 ms). A clip with an odd number of positions drops the last.
+A *slot* is a token, or the half of one that an odd clip leaves over: `slots >= tokens`, and two positions always fit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+
+
+def count_positions(frames: int) -> int:
+    """Rows that one clip occupies in the transformer layers."""
+    return (frames + 1) // 2
+
+
+def count_tokens(frames: int) -> int:
+    """Embeddings that one clip yields; 0 below three frames."""
+    return count_positions(frames) // 2
+
+
+def count_slots(frames: int) -> int:
+    """Pairs of rows that one clip needs in a graph, the unpaired last row included; at least 1."""
+    return max(1, (count_positions(frames) + 1) // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much fits into a set of index buffers.
+
+    Attributes:
+        frames: mel frames of all clips together.
+        positions: rows of the transformer layers.
+        windows: attention segments.
+        tokens: rows of the result.
+    """
+
+    frames: int
+    positions: int
+    windows: int
+    tokens: int
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], n_window: int) -> Self:
+        """The exact size of a batch of clips of `lengths` frames."""
+        window = 2 * n_window
+        return cls(
+            frames=sum(lengths),
+            positions=sum(map(count_positions, lengths)),
+            windows=sum(-(-length // window) for length in lengths),
+            tokens=sum(map(count_tokens, lengths)),
+        )
+
+    @classmethod
+    def for_budget(cls, slots: int, max_clips: int, n_window: int) -> Self:
+        """Room for any batch of at most `max_clips` clips that together need at most `slots` slots."""
+        window = 2 * n_window
+        frames = 4 * slots
+        # The last window of each clip may be as short as one frame.
+        windows = (frames + min(max_clips, slots) * (window - 1)) // window
+        return cls(frames=frames, positions=2 * slots, windows=windows, tokens=slots)
+
+    @property
+    def zero_row(self) -> int:
+        """The row that holds zeros, in the frames and in what the first convolution makes of them."""
+        return self.frames
+
+    @property
+    def sections(self) -> tuple[int, int, int, int, int]:
+        """Lengths of the parts of the flat index vector, in the order of `EncoderIndices`."""
+        return (self.windows + 1, 2 * self.tokens, self.positions, 3 * self.positions, 3 * (self.frames + 1))
+
+    @property
+    def size(self) -> int:
+        """Length of the flat index vector."""
+        return sum(self.sections)
+
+    def holds(self, other: "Capacity") -> bool:
+        """Whether a batch of size `other` fits."""
+        return (
+            other.frames <= self.frames
+            and other.positions <= self.positions
+            and other.windows <= self.windows
+            and other.tokens <= self.tokens
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderIndices:
+    """Views into one flat int32 vector, on the host or on the device.
+
+    Attributes:
+        cu_seqlens: shape = (windows + 1,); bounds of the attention segments in the rows, padded with the last bound.
+        pool: shape = (2 * tokens,); the two rows that make up each token, next to each other.
+        positions: shape = (positions,); each row's place in its window.
+        conv2: shape = (3 * positions,); rows of the first convolution's output under each tap of the second.
+        conv1: shape = (3 * (frames + 1),); frames under each tap of the first, the zero row last.
+    """
+
+    cu_seqlens: torch.Tensor
+    pool: torch.Tensor
+    positions: torch.Tensor
+    conv2: torch.Tensor
+    conv1: torch.Tensor
+
+    @classmethod
+    def split(cls, flat: torch.Tensor, capacity: Capacity) -> Self:
+        """Name the parts of `flat`, shape = (capacity.size,). Views, no copies."""
+        return cls(*flat.split(capacity.sections))
+
+
+def fill_indices(flat: NDArray[np.int32], lengths: Sequence[int], n_window: int, capacity: Capacity) -> None:
+    """Write the indices of a batch of clips into `flat`, shape = (capacity.size,), every element of it.
+
+    Raises:
+        ValueError: the batch does not fit.
+    """
+    exact = Capacity.of(lengths, n_window)
+    if not capacity.holds(exact):
+        raise ValueError(f"a batch of {exact} does not fit into {capacity}")
+    cu_seqlens, pool, positions, conv2, conv1 = np.split(flat, np.cumsum(capacity.sections)[:-1])
+    zero = capacity.zero_row
+    window = 2 * n_window
+
+    clip_frames = np.asarray(lengths, dtype=np.int64)
+    clip_windows = -(-clip_frames // window)
+    window_frames = np.full(exact.windows, window, dtype=np.int64)
+    tails = np.cumsum(clip_windows) - 1
+    occupied = clip_frames > 0
+    window_frames[tails[occupied]] = (clip_frames - (clip_windows - 1) * window)[occupied]
+    frame_start = _starts(window_frames)
+    window_positions = (window_frames + 1) // 2
+    row_start = _starts(window_positions)
+
+    cu_seqlens[0] = 0
+    np.cumsum(window_positions, out=cu_seqlens[1 : exact.windows + 1])
+    # Empty segments at the end: the bounds must not decrease.
+    cu_seqlens[exact.windows + 1 :] = exact.positions
+
+    taps = conv1.reshape(-1, 3)
+    _center_taps(taps[: exact.frames], np.arange(exact.frames, dtype=np.int64))
+    taps[frame_start, 0] = zero
+    taps[frame_start + window_frames - 1, 2] = zero
+    taps[exact.frames :] = zero
+
+    place = np.arange(exact.positions, dtype=np.int64) - np.repeat(row_start, window_positions)
+    positions[: exact.positions] = place
+    positions[exact.positions :] = 0
+
+    taps = conv2.reshape(-1, 3)
+    _center_taps(taps[: exact.positions], np.repeat(frame_start, window_positions) + 2 * place)
+    taps[row_start, 0] = zero
+    odd = window_frames % 2 == 1
+    taps[(row_start + window_positions - 1)[odd], 2] = zero
+    taps[exact.positions :] = zero
+
+    clip_positions = (clip_frames + 1) // 2
+    clip_tokens = clip_positions // 2
+    token = np.arange(exact.tokens, dtype=np.int64) - np.repeat(_starts(clip_tokens), clip_tokens)
+    pairs = pool.reshape(-1, 2)
+    pairs[: exact.tokens, 0] = np.repeat(_starts(clip_positions), clip_tokens) + 2 * token
+    pairs[: exact.tokens, 1] = pairs[: exact.tokens, 0] + 1
+    pairs[exact.tokens :] = 0
+
+
+def build_indices(lengths: Sequence[int], n_window: int, capacity: Capacity, *, pin: bool) -> torch.Tensor:
+    """The flat index vector in fresh host memory, shape = (capacity.size,), int32.
+
+    Pinned memory comes from PyTorch's caching host allocator, which gives a block out again only after the
+    asynchronous copies from it have completed.
+    """
+    flat = torch.empty(capacity.size, dtype=torch.int32, device="cpu", pin_memory=pin)
+    fill_indices(flat.numpy(), lengths, n_window, capacity)
+    return flat
+
+
+def _starts(sizes: IntArray) -> IntArray:
+    return np.cumsum(sizes) - sizes
+
+
+def _center_taps(taps: NDArray[np.int32], center: IntArray) -> None:
+    taps[:, 0] = center - 1
+    taps[:, 1] = center
+    taps[:, 2] = center + 1
