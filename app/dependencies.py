@@ -7,8 +7,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
-from app.lifespan import Runtime
-from app.readiness import LOADING_RETRY_SECONDS
+from app.runtime import LOADING_RETRY_SECONDS, Runtime
 from app.transcription.exceptions import NotReadyError
 
 

@@ -73,7 +73,7 @@ async def _answer(request: Request, error: Exception) -> JSONResponse:
     return _respond(
         request,
         rule.status,
-        code=rule.code or getattr(error, "code", "error"),
+        code=rule.code or str(getattr(error, "code", "error")),
         message=message[:1].upper() + message[1:],
         param=getattr(error, "param", None),
         limit=LimitDetail(name=limit.name, value=limit.value, setting=limit.setting) if limit else None,

@@ -8,13 +8,11 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 
-from app.readiness import Readiness
+from app.runtime import Readiness, Runtime, State
 from app.settings import Settings
 from app.transcription.admission import Admission
 from app.transcription.preparation import Preparer
@@ -26,24 +24,6 @@ from engine.interface import SAMPLE_RATE, EngineError, SpeechEngine, SpeechReque
 from engine.scripted import ScriptedEngine
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """All that lives as long as the service."""
-
-    settings: Settings
-    engine: SpeechEngine
-    transcriber: Transcriber
-    readiness: Readiness
-    spool: Path
-    started: float  # Unix seconds
-
-
-class State(TypedDict):
-    """What Starlette puts on `request.state`."""
-
-    runtime: Runtime
 
 
 def build_engine(settings: Settings) -> SpeechEngine:
@@ -59,11 +39,14 @@ async def serve(settings: Settings, engine: SpeechEngine) -> AsyncIterator[State
         limits=AudioLimits(
             max_seconds=limits.max_audio_seconds,
             max_channels=limits.max_channels,
+            min_rate=limits.min_sample_rate,
+            max_rate=limits.max_sample_rate,
             max_decoded_bytes=limits.max_decoded_bytes,
         ),
         workers=concurrency.decode_workers,
         timeout_seconds=limits.decode_timeout_seconds,
         max_segment_seconds=SEGMENT_SECONDS,
+        target_segment_seconds=settings.engine.segment_seconds,
     )
     transcriber = Transcriber(
         engine=engine,

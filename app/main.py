@@ -8,9 +8,10 @@ from fastapi_offline import FastAPIOffline
 
 from app import errors
 from app.documentation import DESCRIPTION
-from app.lifespan import State, build_engine, serve
+from app.lifespan import build_engine, serve
 from app.middleware import RequestContext
 from app.routers import health, models, openai, transcribe
+from app.runtime import State
 from app.settings import Settings, load_settings
 from engine.interface import SpeechEngine
 

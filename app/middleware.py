@@ -22,6 +22,7 @@ class RequestContext:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection; anything but HTTP passes through."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -41,7 +42,10 @@ class RequestContext:
         try:
             await self._app(scope, receive, send_named)
         finally:
-            logger.info(
+            # Probes come every few seconds and would drown the rest.
+            level = logging.DEBUG if scope["path"].startswith("/health/") else logging.INFO
+            logger.log(
+                level,
                 "%s %s %d %.3f s %s",
                 scope["method"],
                 scope["path"].encode("unicode_escape").decode(),

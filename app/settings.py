@@ -40,6 +40,8 @@ class Limits(_Section):
         max_audio_seconds: of decoded audio.
         max_decoded_bytes: of samples as they leave the codec, all channels, before resampling.
         max_channels: of the sound stream.
+        min_sample_rate: of the sound stream, in Hz.
+        max_sample_rate: of the sound stream, in Hz.
         max_prompt_characters: of the caller's context.
         decode_timeout_seconds: for decoding and segmenting one upload.
         inference_timeout_seconds: for all segments of one upload, from the first to the last.
@@ -47,8 +49,10 @@ class Limits(_Section):
 
     max_upload_bytes: ByteSize = ByteSize(200 * 2**20)
     max_audio_seconds: Seconds = 4 * 3600.0
-    max_decoded_bytes: ByteSize = ByteSize(16 * 2**30)
+    max_decoded_bytes: ByteSize = ByteSize(8 * 2**30)
     max_channels: PositiveInt = 8
+    min_sample_rate: PositiveInt = 4_000
+    max_sample_rate: PositiveInt = 192_000
     max_prompt_characters: PositiveInt = 1000
     decode_timeout_seconds: Seconds = 300.0
     inference_timeout_seconds: Seconds = 3600.0
@@ -142,9 +146,11 @@ def load_settings(profile: str | None = None) -> Settings:
         msg = f"{path.name}: not valid TOML: {error}"
         raise SettingsError(msg) from error
     try:
-        return Settings(**{**values, "profile": path.stem})
+        settings = Settings(**{**values, "profile": path.stem})
     except ValidationError as error:
         raise SettingsError("\n".join(_explain(fault, path) for fault in error.errors())) from error
+    # OMNIHEAR_PROFILE chooses a profile, and must not rename the one that was chosen over it.
+    return settings.model_copy(update={"profile": path.stem})
 
 
 def profile_names() -> list[str]:

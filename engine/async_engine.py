@@ -16,6 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from engine.config import SEGMENT_SECONDS, EngineConfig, vllm_arguments
 from engine.interface import (
     SAMPLE_RATE,
@@ -30,6 +32,7 @@ from engine.interface import (
     RequestRefusedError,
     SpeechOutput,
     SpeechRequest,
+    Waveform,
 )
 from engine.loop_thread import LoopThread
 from engine.prompt import build_prompt, token_budget
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SHORTEST_SAMPLES = 1600  # 100 ms: two audio tokens and a half
 _FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 
 
@@ -66,7 +70,6 @@ class VllmEngine:
         except Exception as error:
             msg = f"vLLM could not load {self._config.model_path}: {_last_line(error)}"
             raise EngineStartError(msg) from error
-        report("ready", 1.0)
 
     async def generate(
         self, request: SpeechRequest, *, incremental: bool = False
@@ -92,7 +95,7 @@ class VllmEngine:
     async def describe(self) -> EngineDescription:
         """What serves, down to the versions."""
         config = self._config
-        device, dtype = "unknown", config.dtype
+        device, dtype = "unknown", str(config.dtype)
         if self._llm is not None:
             vllm_config = self._llm.vllm_config
             device = str(vllm_config.device_config.device_type)
@@ -198,7 +201,7 @@ async def _generate(
 
     prompt = {
         "prompt": build_prompt(request.language, request.context),
-        "multi_modal_data": {"audio": (request.waveform, SAMPLE_RATE)},
+        "multi_modal_data": {"audio": (_long_enough(request.waveform), SAMPLE_RATE)},
     }
     try:
         parsed = parse_model_prompt(llm.model_config, prompt)
@@ -215,6 +218,12 @@ async def _generate(
     except Exception as error:
         msg = f"vLLM failed on request {request.request_id}"
         raise GenerationError(msg) from error
+
+
+def _long_enough(waveform: Waveform) -> Waveform:
+    """Append silence to what is too short for a single audio token."""
+    missing = _SHORTEST_SAMPLES - len(waveform)
+    return np.pad(waveform, (0, missing)) if missing > 0 else waveform
 
 
 def _sampling(request: SpeechRequest, *, incremental: bool) -> "SamplingParams":

@@ -23,6 +23,7 @@ class EngineConfig(BaseModel):
         backend: "scripted" answers without a model, for tests and for work on HTTP.
         model: a folder of `models/`, a path, or a hub id.
         languages: ISO codes that the model transcribes; a single one is the default of every request.
+        segment_seconds: length that segments aim at, at most SEGMENT_SECONDS, which none passes.
         max_model_len: tokens of prompt and answer together.
         max_num_seqs: segments that decode at the same time.
         max_num_batched_tokens: tokens of one engine step, None for vLLM's choice.
@@ -40,6 +41,7 @@ class EngineConfig(BaseModel):
     backend: Literal["vllm", "scripted"] = "vllm"
     model: str = "omni-tiny-en"
     languages: tuple[str, ...] = ("en",)
+    segment_seconds: Annotated[float, Field(ge=1, le=SEGMENT_SECONDS)] = SEGMENT_SECONDS
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     max_model_len: PositiveInt = 2048
     max_num_seqs: PositiveInt = 16

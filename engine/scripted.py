@@ -80,7 +80,6 @@ class ScriptedEngine:
         if self.start_error is not None:
             raise EngineStartError(self.start_error)
         self._ready = True
-        report("ready", 1.0)
 
     async def generate(
         self, request: SpeechRequest, *, incremental: bool = False

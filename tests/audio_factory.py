@@ -102,7 +102,7 @@ VARIANTS: dict[str, Format] = {
     "wav to a pipe": Format("wav", "pcm_s16le", pipe=True),
     "w64": Format("w64", "pcm_s16le"),
     "wav RF64": Format("wav", "pcm_s16le", container_options={"rf64": "always"}),
-    "ogg flac": Format("ogg", "flac"),
+    "flac 7.1": Format("flac", "flac", layout="7.1"),
     "m4a ALAC": Format("ipod", "alac"),
     "mp4 fragmented, to a pipe": Format(
         "mp4", "aac", 44_100, film=True, pipe=True, container_options={"movflags": "frag_keyframe+empty_moov"}
@@ -146,8 +146,8 @@ def encode(samples: Samples, to: Format | str, *, from_rate: int = RATE) -> byte
         stream.bit_rate = to.bit_rate
         n_channels = stream.layout.nb_channels
         wide = np.broadcast_to(samples, (n_channels, samples.shape[-1]))
-        wide = np.ascontiguousarray(resample(wide, to.rate, from_rate) if to.rate != from_rate else wide)
-        frame = av.AudioFrame.from_ndarray(wide, "fltp", to.layout)
+        wide = resample(wide, to.rate, from_rate) if to.rate != from_rate else wide
+        frame = av.AudioFrame.from_ndarray(wide.T.reshape(1, -1), "flt", to.layout)
         frame.sample_rate = to.rate
         frame.pts, frame.time_base = 0, Fraction(1, to.rate)
         stream.codec_context.open()

@@ -6,8 +6,7 @@ from importlib.metadata import version
 from fastapi import APIRouter, Response, status
 
 from app.dependencies import RuntimeDep
-from app.lifespan import Runtime
-from app.readiness import LOADING_RETRY_SECONDS
+from app.runtime import LOADING_RETRY_SECONDS, Runtime
 from app.schemas.service import EngineReport, Liveness, ReadinessReport
 from engine.interface import EngineError
 

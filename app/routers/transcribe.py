@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 
 from app.dependencies import ReadyRuntimeDep, SpoolDep
 from app.documentation import ERROR_RESPONSES, TRANSCRIPT_RESPONSE, audio_body
-from app.lifespan import Runtime
+from app.runtime import Runtime
 from app.schemas.requests import ResponseFormat, TranscriptionFields, parse_fields
 from app.schemas.responses import TranscriptionResponse, VerboseTranscriptionResponse
 from app.transcription.exceptions import InvalidFieldError, Limit, UnknownModelError

@@ -6,7 +6,9 @@ references to other files lead nowhere. Memory is bounded whatever comes; limits
 """
 
 import functools
+import io
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -79,7 +81,7 @@ class _Decoding:
         self._limits = limits
         self._warn = warn
         self._normalise = Normaliser(may_be_unscaled=stream.codec_context.name.startswith("pcm_f"))
-        self._seconds = 0.0
+        self._decoded: Counter[int] = Counter()  # samples by their rate
         self._decoded_bytes = 0
         self._good = self._bad = 0  # packets
         self._begin: float | None = None  # seconds by timestamp
@@ -89,7 +91,8 @@ class _Decoding:
 
     def blocks(self) -> Iterator[Waveform]:
         stream = self._stream
-        self._check_form(stream.codec_context.sample_rate, stream.codec_context.channels)
+        # Known already, as a rule; what the decoder finds counts.
+        self._check_form(stream.codec_context.sample_rate or self._limits.min_rate, stream.codec_context.channels)
         # Audio decoders gain nothing from threads, and a worker has one core.
         stream.codec_context.thread_count = 1
         frames = itertools.groupby(self._frames(), key=lambda frame: (frame.sample_rate, frame.layout.nb_channels))
@@ -110,7 +113,11 @@ class _Decoding:
             except av.FFmpegError:  # the container breaks off
                 self._cut_off = True
                 packet = None
-            if packet is not None and packet.size and not self._accept(packet):
+            if packet is not None and not packet.size:
+                if packet.pts is not None:  # empty, which the decoder would take for the end
+                    continue
+                packet = None  # the end
+            if packet is not None and not self._accept(packet):
                 self._bad += 1
                 continue
             try:
@@ -123,7 +130,7 @@ class _Decoding:
                     if frame.samples:
                         self._check(frame)
                         yield frame
-            if packet is None or not packet.size:
+            if packet is None:
                 return
 
     def _accept(self, packet: "Packet[AudioStream]") -> bool:
@@ -151,7 +158,7 @@ class _Decoding:
                 f"The sound has a sample rate of {rate} Hz; up to {limits.max_rate} Hz are accepted. Resample it.",
                 limit=Limit("sample rate in Hz", limits.max_rate, "OMNIHEAR_LIMITS_MAX_SAMPLE_RATE"),
             )
-        if 0 < rate < limits.min_rate:
+        if rate < limits.min_rate:
             raise CorruptAudioError(
                 f"The sound has a sample rate of {rate} Hz; {limits.min_rate} Hz is the least that holds speech. "
                 "Is its header right?",
@@ -163,9 +170,9 @@ class _Decoding:
         limits = self._limits
         n_channels = frame.layout.nb_channels
         self._check_form(frame.sample_rate, n_channels)
-        self._seconds += frame.samples / frame.sample_rate
+        self._decoded[frame.sample_rate] += frame.samples
         self._decoded_bytes += frame.samples * n_channels * frame.format.bytes
-        if self._seconds > limits.max_seconds:
+        if self._seconds() > limits.max_seconds:
             claim = self._claimed_seconds()
             length = f" (by its header {claim:.0f} s)" if claim and claim > limits.max_seconds else ""
             raise TooLargeError(
@@ -192,6 +199,9 @@ class _Decoding:
             yield tail
         self._cancelled |= mix.cancelled
 
+    def _seconds(self) -> float:
+        return sum(n_samples / rate for rate, n_samples in self._decoded.items())
+
     def _claimed_seconds(self) -> float | None:
         """Length by the header, None if it does not say; a claim and no more."""
         if self._container.duration is None:
@@ -202,13 +212,15 @@ class _Decoding:
 
     def _conclude(self, n_samples: int) -> None:
         """Judge the whole once it is decoded."""
-        if self._bad > self._good:
+        if self._bad and self._bad >= self._good:
             raise CorruptAudioError(
                 f"{self._bad} of {self._bad + self._good} packets of the sound cannot be decoded.", param="audio"
             )
+        if not n_samples and (self._bad or self._cut_off):
+            raise CorruptAudioError("Nothing of the sound can be decoded.", param="audio")
         if not n_samples:
             raise EmptyAudioError("The file has a sound stream, but no samples in it.", param="audio")
-        seconds, warn = self._seconds, self._warn
+        seconds, warn = self._seconds(), self._warn
         if self._bad:
             warn(AudioWarning("damaged", f"{self._bad} packets could not be decoded; the rest was used."))
         if self._normalise.n_invalid:
@@ -220,10 +232,10 @@ class _Decoding:
         tolerance = max(MISMATCH_SECONDS, MISMATCH_SHARE * seconds)
         claim = None if self._container.format.name in ESTIMATING else self._claimed_seconds()
         stamped = self._end - (self._begin or 0.0)
-        if self._cut_off or (claim is not None and claim > seconds + tolerance):
+        if self._cut_off or (claim is not None and claim > max(seconds, stamped) + tolerance):
             length = "" if claim is None else f" of {claim:.1f} s"
             warn(AudioWarning("truncated", f"The file breaks off: {seconds:.1f} s{length} could be decoded."))
-        elif abs(stamped - seconds) > tolerance:
+        elif stamped > seconds + tolerance:  # the other way round, a chain of files that count from 0 each
             warn(
                 AudioWarning(
                     "length_mismatch",
@@ -233,11 +245,21 @@ class _Decoding:
             )
 
 
-class _Nameless:
-    """A file of which FFmpeg learns no name: it would take the extension for a hint."""
+class _Bytes:
+    """A file as FFmpeg sees it.
+
+    Has no name, whose extension FFmpeg would take for a hint, and takes seeks past its end for seeks to its end: forged
+    offsets can be larger than file systems allow.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
-        self.read, self.seek, self.tell = file.read, file.seek, file.tell
+        self._file = file
+        self._size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        self.read, self.tell = file.read, file.tell
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(min(offset, self._size) if whence == io.SEEK_SET else offset, whence)
 
 
 def _open(source: BinaryIO) -> InputContainer:
@@ -250,7 +272,7 @@ def _open(source: BinaryIO) -> InputContainer:
         raise NotAudioError(f"This looks like {looks.name}, not like audio. Accepted are {SERVED}.", param="audio")
     try:
         return av.open(
-            _Nameless(source),
+            _Bytes(source),
             "r",
             options={
                 "format_whitelist": ",".join(DEMUXERS),

@@ -12,7 +12,9 @@ Channels = NDArray[np.float32]
 
 HOP_SECONDS = 0.1  # between decisions of `Downmix`
 MEMORY = 0.8  # share of the past energy that counts in the next decision: half gone after 0.3 s
+GLIDE_SECONDS = 0.02  # from one decision to the next, so that there is no click
 CANCELS_BELOW = 0.4  # energy of the sum over the sum of the energies: two equal channels with correlation -0.6
+CANCELS_AT_ONCE_BELOW = 0.1  # in one hop alone, correlation -0.9: no chance of two voices
 MIXES_ABOVE = 0.7  # correlation -0.3: the gap to CANCELS_BELOW keeps the decision from flapping
 LOUDER_BY = 2.0  # another channel takes over when its energy is so many times (3 dB) higher
 SILENCE = 1e-8  # mean power under which nothing is decided: -80 dBFS
@@ -57,8 +59,8 @@ class Downmix:
     Out-of-phase stereo (a miswired balanced microphone, "vocal remover" effects) has a mean of nothing, or of nothing
     but the noise in which channels differ. The measure is the energy of the sum over the sum of the energies, with a
     memory of some tenths of a second: n for n equal channels, 1 for unrelated ones or where one alone sounds, 0 for
-    cancellation. It decides in steps of HOP_SECONDS, with hysteresis, and weights glide from one decision to the
-    next, so that there is no click. Silence decides nothing. Bounded memory, and no look ahead.
+    cancellation. It decides in steps of HOP_SECONDS, with hysteresis; plain cancellation within a step needs no memory.
+    Silence decides nothing. Bounded memory, and no look ahead.
 
     Attributes:
         cancelled: whether the mix has cancelled anywhere so far.
@@ -67,6 +69,7 @@ class Downmix:
     def __init__(self, n_channels: int, rate: int) -> None:
         self.cancelled = False
         self._hop = max(1, round(rate * HOP_SECONDS))
+        self._glide = max(1, round(rate * GLIDE_SECONDS))
         self._mean = np.full(n_channels, 1 / n_channels, np.float32)
         self._weights: NDArray[np.float32] | None = None
         self._chosen: int | None = None  # the channel taken instead of the mean
@@ -82,31 +85,33 @@ class Downmix:
         return np.concatenate([np.zeros(0, np.float32), *(self._mix(block[:, at : at + self._hop]) for at in hops)])
 
     def _mix(self, hop: Channels) -> Waveform:
-        weights = self._decide(hop)
-        before = weights if self._weights is None else self._weights
-        self._weights = weights
-        after = weights @ hop
-        if before is weights or np.array_equal(before, weights):
-            return after
-        ramp = np.linspace(0, 1, hop.shape[1], dtype=np.float32)
-        return (1 - ramp) * (before @ hop) + ramp * after
+        before, after = self._weights, self._decide(hop)
+        self._weights = after
+        mixed: Waveform = (self._mean if after is None else after) @ hop
+        if before is not None and after is not None and not np.array_equal(before, after):
+            glide = hop[:, : self._glide]
+            ramp = np.linspace(0, 1, glide.shape[1], dtype=np.float32)
+            mixed[: self._glide] = ramp * mixed[: self._glide] + (1 - ramp) * (before @ glide)
+        return mixed
 
-    def _decide(self, hop: Channels) -> NDArray[np.float32]:
+    def _decide(self, hop: Channels) -> NDArray[np.float32] | None:
+        """Weights for this step; the last ones again in silence, None before the first sound."""
         energies = np.einsum("cn,cn->c", hop, hop, dtype=np.float64)
+        if energies.sum() <= SILENCE * hop.size:
+            return self._weights
         total = hop.sum(axis=0)
-        if energies.sum() > SILENCE * hop.size:
-            self._energies = MEMORY * self._energies + energies
-            self._energy_of_sum = MEMORY * self._energy_of_sum + float(total @ total)
-            share = self._energy_of_sum / float(self._energies.sum())
-            if share < (CANCELS_BELOW if self._chosen is None else MIXES_ABOVE):
-                self.cancelled = True
-                loudest = int(self._energies.argmax())
-                if self._chosen is None or self._energies[loudest] > LOUDER_BY * self._energies[self._chosen]:
-                    self._chosen = loudest
-            else:
-                self._chosen = None
-        if self._chosen is None:
+        energy_of_sum = float(total @ total)
+        self._energies = MEMORY * self._energies + energies
+        self._energy_of_sum = MEMORY * self._energy_of_sum + energy_of_sum
+        share = self._energy_of_sum / self._energies.sum()
+        cancels = share < (CANCELS_BELOW if self._chosen is None else MIXES_ABOVE)
+        if not cancels and energy_of_sum / energies.sum() >= CANCELS_AT_ONCE_BELOW:
+            self._chosen = None
             return self._mean
+        self.cancelled = True
+        loudest = int(self._energies.argmax())
+        if self._chosen is None or self._energies[loudest] > LOUDER_BY * self._energies[self._chosen]:
+            self._chosen = loudest
         weights = np.zeros_like(self._mean)
         weights[self._chosen] = 1
         return weights

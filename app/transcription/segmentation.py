@@ -24,12 +24,17 @@ WINDOW = 512  # samples a probability stands for, fixed by the model: 32 ms
 CONTEXT = 64  # samples of the window before that the model sees again
 BATCH = 128  # windows for one call: from 32 up the cost per window is the same, and 4 s of audio are quick to gather
 
+# The model misses speech whose loudest syllables are under -40 dBFS, so it hears quiet sound louder.
+QUIET_LEVEL = -25.0  # dBFS of the loudest window, up to which quiet sound is raised
+MAX_GAIN = 30.0  # dB: noise at -60 dBFS comes to -30, which the model still knows for noise
+FORGETTING = 3.0  # dB by which the loudest window counts less with each batch: a pause does not raise its noise at once
+
 THRESHOLD = 0.5  # speech begins; Silero's default. Tones, hum, chords and noise up to -6 dBFS stay under 0.45
 THRESHOLD_END = 0.35  # speech ends; Silero's default of 0.15 less
 MIN_SPEECH = 3 * WINDOW  # shorter blips are clicks; Silero's 250 ms would lose a quick "yes"
 MIN_PAUSE = 3 * WINDOW  # a shorter dip is a stop consonant inside a word
 LONG_PAUSE = 2 * SAMPLE_RATE  # always ends a segment: silence costs encoder time and invites invented words
-PAD = SAMPLE_RATE // 5  # speech kept on either side: the model rises late on soft consonants and falls early
+PAD = 3 * SAMPLE_RATE // 10  # speech kept on either side: the model rises late on soft consonants and falls early
 MIN_SEGMENT = SAMPLE_RATE  # a lone word gets this much audio, as available: models are trained on a second and more
 MAX_SEGMENT = 30 * SAMPLE_RATE
 COST_OF_PAUSE = 0.5 * SAMPLE_RATE  # a cut at a pause of half a second costs as much as a span; at 50 ms ten times that
@@ -56,7 +61,8 @@ class SpeechDetector:
     """Silero's voice-activity model over one stream of mono blocks at SAMPLE_RATE.
 
     Runs the export that takes many windows in one call (`silero_vad_16k_sequence.onnx`): same probabilities bit for
-    bit as the one that takes them singly, at half the time. Memory does not grow but for 8 bytes a window.
+    bit as the one that takes them singly, at half the time. Quiet sound is raised before, see QUIET_LEVEL. Memory does
+    not grow but for 8 bytes a window.
     """
 
     def __init__(self) -> None:
@@ -66,6 +72,7 @@ class SpeechDetector:
         self._pending = np.zeros(CONTEXT, np.float32)  # context of the next window, then samples not yet heard
         self._probabilities: list[NDArray[np.float32]] = []
         self._levels: list[NDArray[np.float32]] = []
+        self._loudest = -np.inf  # dBFS
         self._n_samples = 0
 
     def feed(self, block: Waveform) -> None:
@@ -95,13 +102,16 @@ class SpeechDetector:
         used = n_windows * WINDOW
         # [CONTEXT + used] -> [n_windows, CONTEXT + WINDOW], neighbours sharing CONTEXT samples
         windows = np.lib.stride_tricks.sliding_window_view(self._pending[: CONTEXT + used], CONTEXT + WINDOW)[::WINDOW]
+        power = np.mean(np.square(windows[:, CONTEXT:]), axis=1)
+        levels = 10 * np.log10(np.maximum(power, np.float32(10 ** (SILENCE_LEVEL / 10))))
+        self._loudest = max(float(levels.max()), self._loudest - FORGETTING)
+        gain = 10 ** (min(max(QUIET_LEVEL - self._loudest, 0.0), MAX_GAIN) / 20)
         probabilities, self._hidden, self._cell = self._session.run(
             ["speech_probs", "hn", "cn"],
-            {"input": np.ascontiguousarray(windows), "h": self._hidden, "c": self._cell},
+            {"input": windows * np.float32(gain), "h": self._hidden, "c": self._cell},
         )
-        power = np.mean(np.square(windows[:, CONTEXT:]), axis=1)
         self._probabilities.append(probabilities)
-        self._levels.append(10 * np.log10(np.maximum(power, 10 ** (SILENCE_LEVEL / 10))))
+        self._levels.append(levels)
         self._pending = self._pending[used:]
 
 

@@ -125,6 +125,6 @@ def _text(head: bytes) -> str | None:
         body.decode()
     except UnicodeDecodeError as error:
         # A character may be cut in two at the end of the head. Latin-1 text has few bytes above 0x7F.
-        if error.start < len(body) - 4 and sum(byte > 0x7F for byte in body) * 8 > len(body):
+        if error.start < len(body) - 4 and sum(byte > 0x7F for byte in body) * 4 > len(body):
             return None
     return next((name for pattern, name in _MARKUP if pattern.match(body)), "plain text")

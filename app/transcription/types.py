@@ -51,9 +51,9 @@ class PreparedAudio:
         n_samples: at SAMPLE_RATE.
         seconds: the same as a duration.
         segments: what to send to the engine, in order; empty where nothing is said.
-        warnings: in the order of their discovery.
-        decode_seconds: processor time...
-        segment_seconds:
+        warnings: about the sound, in no order.
+        decode_seconds: that decoding took, reading and writing of the files included.
+        segment_seconds: that finding the segments took.
     """
 
     n_samples: int

@@ -15,7 +15,6 @@ from vllm.model_executor.models.qwen2_5_omni_thinker import (
     Qwen2_5OmniThinkerDummyInputsBuilder,
     Qwen2_5OmniThinkerForConditionalGeneration,
     Qwen2_5OmniThinkerMultiModalProcessor,
-    Qwen2_5OmniThinkerProcessingInfo,
 )
 from vllm.model_executor.models.qwen2_5_vl import Qwen2_5_VisionTransformer
 from vllm.model_executor.models.utils import StageMissingLayer, init_vllm_registered_model, maybe_prefix
@@ -24,6 +23,7 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from engine.models.audio_encoder import AudioEncoder, select_quant_config
 from engine.models.encoder_graphs import AudioEncoderGraphs, apply_default_budgets
 from engine.models.packing import count_tokens
+from engine.models.processor import ThinkerProcessingInfo
 from engine.models.transcription import Transcription
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @MULTIMODAL_REGISTRY.register_processor(
     Qwen2_5OmniThinkerMultiModalProcessor,
-    info=Qwen2_5OmniThinkerProcessingInfo,
+    info=ThinkerProcessingInfo,
     dummy_inputs=Qwen2_5OmniThinkerDummyInputsBuilder,
 )
 class OmnihearThinker(Qwen2_5OmniThinkerForConditionalGeneration, AudioEncoderGraphs, Transcription):

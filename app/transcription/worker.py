@@ -1,0 +1,97 @@
+"""What a decode worker does. Runs in a process of its own, which imports neither an engine nor HTTP.
+
+Input bytes are hostile until decoded, so the process is disposable: it may crash, hang or be killed, it writes
+nothing but the file it was told to, and cannot take more than a fixed amount of memory.
+"""
+
+import functools
+import io
+import os
+import re
+import resource
+import sys
+import time
+from pathlib import Path
+
+from app.transcription.audio import decode
+from app.transcription.exceptions import CorruptAudioError
+from app.transcription.segmentation import SpeechDetector, cut
+from app.transcription.types import AudioLimits, AudioWarning, PreparedAudio
+from engine.interface import SAMPLE_RATE
+
+MEMORY_GROWTH = 1 << 30  # bytes a worker may take beyond its libraries; a decode needs some tens of MiB
+
+
+def prepare(source: str, target: str, limits: AudioLimits, max_samples: int, target_samples: int) -> PreparedAudio:
+    """Decode one file to another and find the speech in it, in one pass and in bounded memory.
+
+    Args:
+        source: the upload.
+        target: receives mono little-endian float32 samples at SAMPLE_RATE, without a header.
+        max_samples, target_samples: as for `cut`.
+
+    Raises:
+        InvalidInputError: as `decode` does.
+        OSError: the files cannot be read or written.
+    """
+    isolate()
+    warnings: list[AudioWarning] = []
+    detector = SpeechDetector()
+    n_samples = 0
+    segment_seconds = 0.0
+    began = time.perf_counter()
+    try:
+        with Path(source).open("rb", buffering=0) as upload, Path(target).open("wb") as waveform:
+            for block in decode(io.BufferedReader(upload), limits, warnings.append):
+                waveform.write(block.astype("<f4", copy=False).tobytes())
+                n_samples += len(block)
+                paused = time.perf_counter()
+                detector.feed(block)
+                segment_seconds += time.perf_counter() - paused
+        paused = time.perf_counter()
+        segments = cut(detector.finish(), max_samples, target_samples)
+        ended = time.perf_counter()
+    except MemoryError:
+        raise CorruptAudioError(
+            f"The sound cannot be decoded in {MEMORY_GROWTH >> 20} MiB of memory.", param="audio"
+        ) from None
+    segment_seconds += ended - paused
+    return PreparedAudio(
+        n_samples=n_samples,
+        seconds=n_samples / SAMPLE_RATE,
+        segments=segments,
+        warnings=tuple(warnings),
+        decode_seconds=ended - began - segment_seconds,
+        segment_seconds=segment_seconds,
+    )
+
+
+@functools.cache
+def isolate() -> None:
+    """Make this process safe to lose and unable to disturb its parent. Once is enough; also loads the speech model."""
+    _detach_output()
+    # A crash in a decoder is expected now and then; a core file would hold the caller's sound.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    pages = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    if pages is not None:
+        limit = int(pages[1]) * 1024 + MEMORY_GROWTH
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    SpeechDetector()
+
+
+def _detach_output() -> None:
+    """Move the pipe to the parent away from descriptor 1, and send descriptors 1 and 2 nowhere.
+
+    `anyio.to_process` replaces `sys.stdout`, but answers through descriptor 1, where a line printed by native code
+    would break its protocol; and nobody reads the pipe behind descriptor 2, which would block the worker once full.
+    """
+    stream = sys.__stdout__
+    replies = stream.buffer if stream is not None else None
+    if not isinstance(replies, io.FileIO) or replies.fileno() != 1:
+        return  # buffered: not a worker of anyio's
+    moved = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    io.FileIO.__init__(replies, moved, "wb", closefd=False)  # in place: anyio's code holds this very object

@@ -1,0 +1,397 @@
+"""Preparing uploads in worker processes, which stay small and may die."""
+
+import contextlib
+import hashlib
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.to_process
+import anyio.to_thread
+import numpy as np
+import psutil
+import pytest
+
+from app.transcription import preparation, worker
+from app.transcription.exceptions import (
+    CorruptAudioError,
+    EmptyAudioError,
+    InvalidInputError,
+    MalformedRequestError,
+    NotAudioError,
+    PreparationError,
+    PreparationTimeoutError,
+    TooLargeError,
+)
+from app.transcription.preparation import Preparer, map_waveform
+from app.transcription.segmentation import SpeechDetector, cut
+from app.transcription.types import AudioLimits, PreparedAudio
+from engine.interface import SAMPLE_RATE
+from tests import audio_factory as factory
+from tests.audio_factory import wav
+
+CLIP = "library-us-female.wav"
+MIB = 1 << 20
+Result = TypeVar("Result")
+
+
+def make(*, limits: AudioLimits | None = None, n_workers: int = 1, timeout_seconds: float = 60) -> Preparer:
+    return Preparer(limits=limits or AudioLimits(), workers=n_workers, timeout_seconds=timeout_seconds)
+
+
+async def stop_idle_workers() -> None:
+    """Tests share an event loop, and with it the workers that earlier modules have left idle."""
+    with contextlib.suppress(LookupError):  # no worker was ever started
+        for process in anyio.to_process._process_pool_workers.get():
+            process.kill()
+            await process.wait()
+        anyio.to_process._process_pool_workers.get().clear()
+        anyio.to_process._process_pool_idle_workers.get().clear()
+
+
+@pytest.fixture(scope="module")
+async def preparer() -> Preparer:
+    """Keeps the event loop, and with it one worker, over the tests of this module."""
+    await stop_idle_workers()
+    warm = make()
+    await warm.warm_up()
+    return warm
+
+
+def put(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def upload(tmp_path: Path) -> Path:
+    path = tmp_path / "upload"
+    put(path, factory.encode(factory.clip(CLIP), "m4a"))
+    return path
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "waveform"
+
+
+class Trap:
+    """An upload that holds a worker: a named pipe, whose bytes never come."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._open: list[int] = []
+        os.mkfifo(path)
+
+    async def sprung(self) -> psutil.Process:
+        """Wait until a worker is held, and return it."""
+        self._open.append(await anyio.to_thread.run_sync(os.open, self.path, os.O_WRONLY))
+        (held,) = workers()
+        return held
+
+    def hold_forever(self) -> None:
+        """Let workers open it, now or later, to no avail."""
+        self._open.append(os.open(self.path, os.O_RDWR))
+
+    def close(self) -> None:
+        for descriptor in self._open:
+            os.close(descriptor)
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Iterator[Trap]:
+    made = Trap(tmp_path / "trap")
+    yield made
+    made.close()
+
+
+def workers() -> list[psutil.Process]:
+    children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in children if "anyio.to_process" in child.cmdline()]
+
+
+async def in_worker(preparer: Preparer, function: Callable[..., Result], *args: object) -> Result:
+    return await preparer._run(function, *args)
+
+
+def peak_memory() -> int:
+    """Of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def imported() -> list[str]:
+    return sorted(sys.modules)
+
+
+def write_to_all_outputs() -> str:
+    print("a line")  # noqa: T201
+    for descriptor in (1, 2):
+        os.write(descriptor, b"a line from native code\n" * 50_000)  # more than any pipe holds
+    return "written"
+
+
+def soft_limits() -> tuple[int, int]:
+    return resource.getrlimit(resource.RLIMIT_CORE)[0], resource.getrlimit(resource.RLIMIT_DATA)[0]
+
+
+def allocate(n_bytes: int) -> int:
+    return len(bytearray(n_bytes))
+
+
+async def test_waveform_segments_and_times_come_back(preparer: Preparer, upload: Path, target: Path) -> None:
+    prepared = await preparer.prepare(upload, target)
+    waveform = map_waveform(target, prepared)
+    assert waveform.dtype == np.float32
+    assert waveform.shape == (prepared.n_samples,)
+    assert prepared.seconds == prepared.n_samples / SAMPLE_RATE == pytest.approx(6.225, abs=0.2)
+    assert waveform.nbytes == (await anyio.Path(target).stat()).st_size
+    assert prepared.decode_seconds > 0
+    assert prepared.segment_seconds > 0
+    detector = SpeechDetector()
+    detector.feed(np.array(waveform))
+    assert prepared.segments == cut(detector.finish())
+    assert len(prepared.segments) == 1
+    assert prepared.warnings == ()
+
+
+async def test_silence_has_no_segments(preparer: Preparer, upload: Path, target: Path) -> None:
+    put(upload, wav(factory.pcm16(factory.silence(5))))
+    assert (await preparer.prepare(upload, target)).segments == ()
+
+
+async def test_segment_lengths_are_those_asked_for(preparer: Preparer, upload: Path, target: Path) -> None:
+    put(upload, factory.encode(factory.clip("harbor-story-long.flac"), "flac"))
+    long = (await preparer.prepare(upload, target)).segments
+    short = await Preparer(
+        limits=AudioLimits(), workers=1, timeout_seconds=60, max_segment_seconds=12, target_segment_seconds=6
+    ).prepare(upload, target)
+    assert len(long) == 2
+    assert len(short.segments) > 4
+    assert all(span.end - span.start <= 12 * SAMPLE_RATE for span in short.segments)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", MalformedRequestError),
+        (b"<html></html>", NotAudioError),
+        (wav(b""), EmptyAudioError),
+        (b"fLaC" + bytes(100), CorruptAudioError),
+        (wav(bytes(320), channels=9), TooLargeError),
+    ],
+)
+async def test_errors_arrive_whole(
+    preparer: Preparer, upload: Path, target: Path, data: bytes, error: type[InvalidInputError]
+) -> None:
+    put(upload, data)
+    with pytest.raises(error) as caught:
+        await preparer.prepare(upload, target)
+    assert caught.value.message
+    assert caught.value.param == "audio"
+    assert (caught.value.limit is None) == (error is not TooLargeError)
+
+
+async def test_workers_import_no_engine_and_no_http(preparer: Preparer) -> None:
+    modules = {name.partition(".")[0] for name in await in_worker(preparer, imported)}
+    assert {"av", "numpy", "onnxruntime", "soxr"} <= modules
+    assert not {"torch", "vllm", "transformers", "fastapi", "starlette", "silero_vad"} & modules
+
+
+async def test_output_in_a_worker_does_not_disturb_its_answers(preparer: Preparer) -> None:
+    (before,) = workers()
+    assert await in_worker(preparer, write_to_all_outputs) == "written"
+    assert workers() == [before]
+
+
+async def test_a_worker_leaves_no_core_and_takes_bounded_memory(preparer: Preparer) -> None:
+    core, data = await in_worker(preparer, soft_limits)
+    assert core == 0
+    assert 0 < data < 2 * worker.MEMORY_GROWTH
+    with pytest.raises(PreparationError) as caught:
+        await in_worker(preparer, allocate, worker.MEMORY_GROWTH)
+    assert isinstance(caught.value.__cause__, MemoryError)
+
+
+async def test_half_an_hour_takes_no_more_memory_than_seconds(preparer: Preparer, upload: Path, target: Path) -> None:
+    before = await in_worker(preparer, peak_memory)
+    story = factory.pcm16(factory.clip("harbor-story-long.flac"))
+    put(upload, wav((story * 37)[: 2 * 1800 * SAMPLE_RATE]))
+    prepared = await preparer.prepare(upload, target)
+    assert prepared.seconds == 1800
+    assert 60 <= len(prepared.segments) <= 80
+    assert await in_worker(preparer, peak_memory) - before < 32 * MIB
+
+
+def flac_bomb() -> bytes:
+    """Silence on eight channels, a thousandth of what it decodes to."""
+    silence = np.zeros((8, 192_000 * 4), np.float32)
+    return factory.encode(silence, factory.Format("flac", "flac", 192_000, "7.1"), from_rate=192_000)
+
+
+async def test_bombs_are_refused_in_little_memory(preparer: Preparer, upload: Path, target: Path) -> None:
+    before = await in_worker(preparer, peak_memory)
+    bombs: dict[bytes, AudioLimits] = {
+        wav(bytes(40 * MIB), rate=655_350, channels=8): AudioLimits(),
+        wav(bytes(40 * MIB), rate=192_000, channels=8): AudioLimits(max_decoded_bytes=32 * MIB),
+        flac_bomb(): AudioLimits(max_decoded_bytes=8 * MIB),
+    }
+    for data, limits in bombs.items():
+        put(upload, data)
+        with pytest.raises(TooLargeError):
+            await make(limits=limits).prepare(upload, target)
+    assert await in_worker(preparer, peak_memory) - before < 64 * MIB
+
+
+async def test_broken_files_never_cost_a_worker(preparer: Preparer, upload: Path, target: Path) -> None:
+    (before,) = workers()
+    files = factory.garbage(200)
+    assert len(files) >= 200
+    for name, data in files:
+        put(upload, data)
+        try:
+            prepared = await preparer.prepare(upload, target)
+        except InvalidInputError:
+            continue
+        assert "random" not in name
+        assert 0 < prepared.n_samples < 10 * SAMPLE_RATE, name
+    assert workers() == [before]
+
+
+async def test_cancelling_kills_the_worker_and_another_takes_over(
+    preparer: Preparer, trap: Trap, upload: Path, target: Path
+) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(preparer.prepare, trap.path, target)
+        held = await trap.sprung()
+        group.cancel_scope.cancel()
+    assert not held.is_running()
+    assert (await preparer.prepare(upload, target)).segments
+
+
+async def test_cancelling_while_a_worker_starts_leaves_none_behind(
+    preparer: Preparer, upload: Path, target: Path
+) -> None:
+    (before,) = workers()
+    before.kill()
+    async with anyio.create_task_group() as group:
+        group.start_soon(preparer.prepare, upload, target)
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+    await preparer.warm_up()
+    assert len(workers()) == 1
+    assert workers() != [before]
+
+
+async def test_a_decode_that_takes_too_long_is_given_up(
+    preparer: Preparer, trap: Trap, upload: Path, target: Path
+) -> None:
+    (before,) = workers()
+    trap.hold_forever()
+    with pytest.raises(PreparationTimeoutError, match=r"0\.2 s"):
+        await make(timeout_seconds=0.2).prepare(trap.path, target)
+    assert not before.is_running()
+    assert (await preparer.prepare(upload, target)).segments
+
+
+async def test_waiting_for_a_worker_does_not_count_as_decoding(
+    preparer: Preparer, trap: Trap, upload: Path, target: Path
+) -> None:
+    crowded = make(timeout_seconds=30)
+    async with anyio.create_task_group() as group:
+        holding = anyio.CancelScope()
+
+        async def hold() -> None:
+            with holding:
+                await crowded.prepare(trap.path, target.with_suffix(".held"))
+
+        async def wait() -> None:
+            with anyio.fail_after(20):
+                assert (await crowded.prepare(upload, target)).segments
+
+        group.start_soon(hold)
+        await trap.sprung()
+        group.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        assert crowded.statistics().tasks_waiting == 1
+        assert not await anyio.Path(target).exists()
+        holding.cancel()
+
+
+def crash(*_: object) -> None:
+    """Stands in for a decoder with a bad bug."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def crash_once(source: str, target: str, limits: AudioLimits, *samples: int) -> PreparedAudio:
+    """Stands in for a machine that ran out of memory."""
+    mark = Path(source).with_suffix(".crashed")
+    if not mark.exists():
+        mark.touch()
+        crash()
+    return worker.prepare(source, target, limits, *samples)
+
+
+async def test_a_file_that_crashes_the_decoder_is_the_callers_fault(
+    preparer: Preparer,
+    upload: Path,
+    target: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (before,) = workers()
+    data = factory.encode(factory.sine(1.0), "wav")
+    put(upload, data)
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "prepare", crash)
+        with pytest.raises(CorruptAudioError, match="crashes"):
+            await preparer.prepare(upload, target)
+    assert not before.is_running()
+    digest = hashlib.sha256(data).hexdigest()
+    logged = [record.getMessage() for record in caplog.records if record.name == preparation.__name__]
+    assert [digest in message for message in logged] == [True] * preparation.ATTEMPTS
+    assert str(upload) not in caplog.text
+    assert (await preparer.prepare(upload, target)).n_samples == SAMPLE_RATE
+
+
+async def test_a_file_whose_worker_is_lost_once_is_tried_again(
+    preparer: Preparer, upload: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (before,) = workers()
+    monkeypatch.setattr(worker, "prepare", crash_once)
+    assert (await preparer.prepare(upload, target)).segments
+    assert not before.is_running()
+
+
+async def test_an_idle_worker_that_died_is_replaced(preparer: Preparer, upload: Path, target: Path) -> None:
+    (before,) = workers()
+    before.kill()
+    assert (await preparer.prepare(upload, target)).segments
+    assert workers() != [before]
+
+
+async def test_workers_that_cannot_start_are_not_the_callers_fault(
+    upload: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for running in workers():
+        running.kill()
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(PreparationError, match="cannot be started"):
+        await make().prepare(upload, target)
+    with pytest.raises(PreparationError, match="cannot be started"):
+        await make(n_workers=2).warm_up()
+
+
+async def test_a_full_disk_is_not_the_callers_fault(preparer: Preparer, upload: Path) -> None:
+    with pytest.raises(PreparationError) as caught:
+        await preparer.prepare(upload, Path("/dev/full"))
+    assert isinstance(caught.value.__cause__, OSError)
+    assert str(upload) not in caught.value.message
+
+
+async def test_warm_up_starts_all_workers(preparer: Preparer) -> None:
+    await make(n_workers=2).warm_up()
+    assert len(workers()) == 2

@@ -1,0 +1,184 @@
+"""The real vLLM on the embedded checkpoint. One engine serves all tests of this module; its death comes last."""
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import numpy as np
+import psutil
+import pytest
+
+from app.settings import load_settings
+from engine.async_engine import VllmEngine
+from engine.config import EngineConfig
+from engine.interface import (
+    EngineDeadError,
+    EngineNotReadyError,
+    EngineStartError,
+    RequestRefusedError,
+    SpeechOutput,
+    SpeechRequest,
+    Waveform,
+)
+from tests.audio_factory import TRANSCRIPTS, clip
+from tests.words import word_error_rate
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(300),
+    # What vLLM and torch warn of while they load is theirs.
+    pytest.mark.filterwarnings("default"),
+]
+CLIP = "library-us-female.wav"
+
+
+@pytest.fixture(scope="module")
+async def engine() -> AsyncIterator[VllmEngine]:
+    engine = VllmEngine(load_settings("cpu").engine)
+    phases: list[tuple[str, float]] = []
+    await engine.start(lambda phase, share: phases.append((phase, share)))
+    assert [share for _, share in phases] == sorted(share for _, share in phases)
+    assert len(phases) >= 3
+    yield engine
+    await engine.shutdown()
+    gc.collect()
+
+
+def request(name: str, waveform: Waveform | None = None, context: str = "") -> SpeechRequest:
+    waveform = clip(CLIP) if waveform is None else waveform
+    return SpeechRequest(request_id=name, waveform=waveform, language="en", context=context)
+
+
+async def outputs_of(engine: VllmEngine, asked: SpeechRequest, *, incremental: bool = False) -> list[SpeechOutput]:
+    return [output async for output in engine.generate(asked, incremental=incremental)]
+
+
+async def test_one_output_carries_the_whole_text_and_its_figures(engine: VllmEngine) -> None:
+    (output,) = await outputs_of(engine, request("whole"))
+
+    assert word_error_rate(TRANSCRIPTS[CLIP], output.text) == 0
+    assert output.finish_reason == "stop"
+    assert output.prompt_tokens > 25 * 6
+    assert output.output_tokens > 10
+    assert output.inference_seconds > 0
+    assert output.queue_seconds >= 0
+
+
+async def test_increments_join_to_the_same_text(engine: VllmEngine) -> None:
+    (whole,) = await outputs_of(engine, request("whole"))
+    pieces = await outputs_of(engine, request("pieces"), incremental=True)
+
+    assert len(pieces) > 5
+    assert "".join(piece.text for piece in pieces) == whole.text
+    assert [piece.finish_reason for piece in pieces] == [None] * (len(pieces) - 1) + ["stop"]
+
+
+async def test_a_context_that_is_too_long_is_refused_and_harms_nobody(engine: VllmEngine) -> None:
+    with pytest.raises(RequestRefusedError, match="context"):
+        await outputs_of(engine, request("long", context="spam " * 3000))
+
+    assert await outputs_of(engine, request("after"))
+
+
+async def test_the_budget_is_kept(engine: VllmEngine) -> None:
+    asked = SpeechRequest(request_id="short", waveform=clip(CLIP), language="en", max_tokens=3)
+
+    (output,) = await outputs_of(engine, asked)
+
+    assert output.finish_reason == "length"
+    assert output.output_tokens == 3
+
+
+async def test_abort_ends_the_iteration(engine: VllmEngine) -> None:
+    seen = []
+    async with aclosing(engine.generate(request("abort"), incremental=True)) as outputs:
+        async for output in outputs:
+            seen.append(output)
+            await engine.abort("abort")
+
+    assert seen[-1].finish_reason == "abort"
+
+
+async def unfinished(engine: VllmEngine) -> int:
+    llm, thread = engine._serving()
+
+    async def count() -> int:
+        return int(llm.get_num_unfinished_requests())
+
+    return await thread.run(count())
+
+
+async def test_leaving_aborts_in_the_engine(engine: VllmEngine) -> None:
+    async with aclosing(engine.generate(request("leave"), incremental=True)) as outputs:
+        await anext(outputs)
+    cancelled = asyncio.create_task(outputs_of(engine, request("cancel")))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+
+    async with asyncio.timeout(10):
+        while await unfinished(engine):
+            pass
+
+
+async def test_neighbours_in_a_batch_do_not_change_the_text(engine: VllmEngine) -> None:
+    names = [name for name in TRANSCRIPTS if name.endswith(".wav")]
+    alone = [(await outputs_of(engine, request(f"alone-{name}", clip(name))))[0].text for name in names]
+
+    together = await asyncio.gather(*(outputs_of(engine, request(f"together-{name}", clip(name))) for name in names))
+
+    assert alone == [outputs[0].text for outputs in together]
+
+
+@pytest.mark.parametrize("samples", [1, 160, 399, 400, 1600])
+async def test_a_stretch_of_almost_nothing_is_served(samples: int, engine: VllmEngine) -> None:
+    (output,) = await outputs_of(engine, request(f"tiny-{samples}", np.zeros(samples, np.float32)))
+
+    assert output.finish_reason in ("stop", "length")
+
+
+async def test_describes_what_serves(engine: VllmEngine) -> None:
+    description = await engine.describe()
+
+    assert description.backend == "vllm"
+    assert description.device == "cpu"
+    assert description.dtype == "bfloat16"
+    assert description.versions["vllm"] == "0.32.0"
+    assert description.encoder["compile_mm_encoder"] is False
+
+
+async def test_refuses_before_its_start() -> None:
+    engine = VllmEngine(EngineConfig())
+
+    with pytest.raises(EngineNotReadyError):
+        await outputs_of(engine, request("early"))
+    await engine.shutdown()
+
+
+async def test_graphs_without_a_gpu_are_refused_with_the_remedy() -> None:
+    engine = VllmEngine(EngineConfig(cudagraph_mm_encoder=True))
+
+    with pytest.raises(EngineStartError, match=r"cudagraph_mm_encoder.*GPU.*cpu"):
+        await engine.start(lambda phase, share: None)
+    await engine.shutdown()
+
+
+async def test_death_of_the_engine_process_fails_requests_at_once(engine: VllmEngine) -> None:
+    (core,) = [
+        process for process in psutil.Process().children(recursive=True) if "EngineCore" in " ".join(process.cmdline())
+    ]
+    waiting = asyncio.create_task(outputs_of(engine, request("waits", np.tile(clip(CLIP), 4))))
+    await asyncio.sleep(0)
+
+    os.kill(core.pid, signal.SIGKILL)
+
+    async with asyncio.timeout(10):
+        with pytest.raises(EngineDeadError):
+            await waiting
+    with pytest.raises(EngineDeadError):
+        await engine.check_health()
+    with pytest.raises(EngineDeadError):
+        await outputs_of(engine, request("late"))
