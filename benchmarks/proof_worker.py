@@ -109,9 +109,15 @@ class Engine:
         return [output.outputs[0] for output in self.llm.generate(prompts, sampling, use_tqdm=False)]
 
 
+# Engines that run side by side. With kv_cache_memory_bytes vLLM takes that and what the model needs; the share is then
+# no more than what has to be free when the engine starts, for which vLLM's default wants nearly the whole device.
+SMALL = {"kv_cache_memory_bytes": 1 << 30, "gpu_memory_utilization": 0.05, "max_num_seqs": 16}
+LARGE = {"kv_cache_memory_bytes": 4 << 30, "gpu_memory_utilization": 0.15, "max_num_seqs": 16}
+
+
 def transcribe(args: argparse.Namespace) -> dict[str, Any]:
     """Texts of all clips, alone and 16 at once."""
-    engine = Engine(args.mode, args.model, kv_cache_memory_bytes=1 << 30, max_num_seqs=16)
+    engine = Engine(args.mode, args.model, **SMALL)
     clips = load_clips()
     alone = {name: engine.generate([clip], 200)[0].text for name, clip in clips.items()}
     together = engine.generate(list(clips.values()), 200)
@@ -127,7 +133,7 @@ def transcribe(args: argparse.Namespace) -> dict[str, Any]:
 
 def count_tokens(args: argparse.Namespace) -> dict[str, Any]:
     """Greedy tokens of a 3B-size model with random weights, per encoder mode, the decoder being the same."""
-    engine = Engine(args.mode, args.model, kv_cache_memory_bytes=4 << 30, max_num_seqs=16, load_format="dummy")
+    engine = Engine(args.mode, args.model, load_format="dummy", **LARGE)
     engine.ask("proof_randomize", 7)
     clips = list(load_clips().values())[::2]
     stock = args.mode.startswith("stock")
