@@ -137,7 +137,7 @@ def launch_gelu(x: torch.Tensor) -> torch.Tensor:
 
     x = x.contiguous()
     out = torch.empty_like(x)
-    block = 2048
+    block = 1024
     if x.numel():
         kernels.gelu_kernel[(-(-x.numel() // block),)](x, out, x.numel(), BLOCK=block, num_warps=4)
     return out

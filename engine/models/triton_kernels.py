@@ -67,7 +67,8 @@ def gelu_kernel(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, result.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+# Without this Triton would compile anew for 1 segment, for multiples of 16, and for both.
+@triton.jit(do_not_specialize=["segments", "rows"])
 def window_attention_kernel(
     qkv_ptr,
     out_ptr,
