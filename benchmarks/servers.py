@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import httpx
@@ -29,13 +30,12 @@ class Launch:
     """How a server is started.
 
     Attributes:
-        arguments: after `python`.
         environment: over this process's own.
         ready_path: answers 200 once requests are served.
         url: where it will listen; found in its log when None.
     """
 
-    arguments: tuple[str, ...]
+    command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     ready_path: str = "/health/ready"
     url: str | None = None
@@ -43,7 +43,8 @@ class Launch:
     def __str__(self) -> str:
         """As one would type it."""
         assignments = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
-        return " ".join([*assignments, "python", shlex.join(self.arguments)])
+        words = ["python" if word == sys.executable else word for word in self.command]
+        return " ".join([*assignments, shlex.join(words)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def omnihear(*, profile: str | None = None, environment: Mapping[str, str] | Non
     """This service on a free port, with the machine's default profile unless one is named."""
     choice = ("--profile", profile) if profile else ()
     return Launch(
-        arguments=("-m", "app.cli", "serve", "--port", "0", *choice),
+        command=(sys.executable, "-m", "app.cli", "serve", "--port", "0", *choice),
         environment={"HF_HUB_OFFLINE": "1", **(environment or {})},
     )
 
@@ -90,7 +91,7 @@ def stock(engine: EngineConfig) -> Launch:
         "--port": str(port),
     }
     return Launch(
-        arguments=("-m", "vllm.entrypoints.openai.api_server", *(part for pair in choices.items() for part in pair)),
+        command=(sys.executable, "-m", "vllm.entrypoints.openai.api_server", *chain.from_iterable(choices.items())),
         environment={
             "HF_HUB_OFFLINE": "1",
             # Read as the list of one empty name: no plugin is loaded, this project's replacement classes included.
@@ -114,7 +115,7 @@ def running(launch: Launch, folder: Path) -> Iterator[Server]:
     begun = time.monotonic()
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, *launch.arguments],
+            launch.command,
             cwd=ROOT,
             stdout=sink,
             stderr=sink,

@@ -11,9 +11,9 @@ __all__ = ["Server", "serving"]
 
 @contextmanager
 def serving(
-    folder: Path, *, arguments: Sequence[str] = omnihear().arguments, environment: Mapping[str, str] | None = None
+    folder: Path, *, command: Sequence[str] = omnihear().command, environment: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
     """Run the service until the block ends; its log is in `folder` and shown when it does not come up."""
-    launch = Launch(arguments=tuple(arguments), environment={"HF_HUB_OFFLINE": "1", **(environment or {})})
+    launch = Launch(command=tuple(command), environment={"HF_HUB_OFFLINE": "1", **(environment or {})})
     with running(launch, folder) as server:
         yield server
