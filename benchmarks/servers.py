@@ -62,7 +62,7 @@ class Server:
 
     def client(self) -> httpx.Client:
         """A client of it."""
-        return httpx.Client(base_url=self.url, timeout=120)
+        return httpx.Client(base_url=self.url, timeout=300)
 
 
 def omnihear(*, profile: str | None = None, environment: Mapping[str, str] | None = None) -> Launch:

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 
 import httpx
 import numpy as np
@@ -71,7 +71,7 @@ def test_server_timing_is_read(header: str, stages: dict[str, float]) -> None:
 
 
 async def load_of(
-    handler: Callable[[httpx.Request], Awaitable[httpx.Response]], *, requests: int, concurrency: int
+    handler: Callable[[httpx.Request], Coroutine[None, None, httpx.Response]], *, requests: int, concurrency: int
 ) -> Load:
     transport = httpx.MockTransport(handler)
     async with httpx.AsyncClient(transport=transport, base_url="http://peer") as client:
