@@ -52,14 +52,14 @@ class Measured:
     Attributes:
         command: that started it, or its address.
         start: None where it ran already.
-        first_seconds: latency of the very first answer.
+        first_seconds: latency of the very first request, None where it failed.
         heard: the demo clips, one at a time.
     """
 
     name: str
     command: str
     start: Start | None
-    first_seconds: float
+    first_seconds: float | None
     loads: tuple[LoadOnServer, ...]
     heard: tuple[Heard, ...]
 

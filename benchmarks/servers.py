@@ -130,21 +130,22 @@ def running(launch: Launch, folder: Path) -> Iterator[Server]:
 
 def _wait(launch: Launch, process: subprocess.Popen[bytes], log: Path, deadline: float) -> str:
     """Poll, as an orchestrator does, until the server is ready."""
-    while time.monotonic() < deadline and process.poll() is None:
-        url = launch.url
-        if url is None and (listening := _LISTENING.search(log.read_text(errors="replace"))) is not None:
-            url = listening.group(1)
-        if url is not None and _ready(url + launch.ready_path):
-            return url
-        time.sleep(POLL_SECONDS)
+    with httpx.Client() as client:  # one for all polls: to make one takes time from the server that starts
+        while time.monotonic() < deadline and process.poll() is None:
+            url = launch.url
+            if url is None and (listening := _LISTENING.search(log.read_text(errors="replace"))) is not None:
+                url = listening.group(1)
+            if url is not None and _ready(client, url + launch.ready_path):
+                return url
+            time.sleep(POLL_SECONDS)
     state = "did not become ready" if process.poll() is None else f"ended with status {process.returncode}"
     msg = f"the server {state}: {launch}\n{log.read_text(errors='replace')[-4000:]}"
     raise RuntimeError(msg)
 
 
-def _ready(url: str) -> bool:
+def _ready(client: httpx.Client, url: str) -> bool:
     try:
-        return httpx.get(url).status_code == 200
+        return client.get(url).status_code == 200
     except httpx.TransportError:  # it does not listen yet
         return False
 

@@ -86,7 +86,7 @@ def main(
     )
     Console().print(report.to_terminal(result))
     for path in report.write(result, output):
-        console.print(f"wrote {path}")
+        console.print(f"wrote {path}", soft_wrap=True)
 
 
 def make_plan(recordings: list[Path], seconds: float, concurrency: list[int], requests: int) -> Plan:
@@ -107,11 +107,11 @@ def make_plan(recordings: list[Path], seconds: float, concurrency: list[int], re
 
 def measure_launched(name: str, launch: Launch, plan: Plan, dialect: Dialect) -> Measured:
     """Start a server, measure it, stop it."""
-    console.print(f"{name}: {launch}", highlight=False)
+    console.print(f"{name}: {launch}", highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory() as folder, running(launch, Path(folder)) as server:
         tree = ProcessTree(server.process.pid)
         start = Start(ready_seconds=server.ready_seconds, cpu_seconds=tree.cpu_seconds(), memory=tree.memory())
-        console.print(f"{name}: ready after {start.ready_seconds:.1f} s", highlight=False)
+        console.print(f"{name}: ready after {start.ready_seconds:.1f} s", highlight=False, soft_wrap=True)
         return asyncio.run(measure(name, str(launch), server.url, plan, dialect, tree=tree, start=start))
 
 
@@ -136,7 +136,7 @@ async def measure(
         async with connect(url) as client:
             loads.append(await _watched(tree, closed_loop(client, dialect, clips, callers)))
         rate = loads[-1].load.clips_per_second
-        console.print(f"{name}: {callers} at once, {rate:.2f} clips/s", highlight=False)
+        console.print(f"{name}: {callers} at once, {rate:.2f} clips/s", highlight=False, soft_wrap=True)
     async with connect(url) as client:
         answers = [await send(client, dialect, clip) for clip in plan.spoken]
     heard = [Heard.of(clip, answer.text, answer.error) for clip, answer in zip(plan.spoken, answers, strict=True)]
@@ -144,7 +144,7 @@ async def measure(
         name=name,
         command=command,
         start=start,
-        first_seconds=first.seconds,
+        first_seconds=first.seconds if first.error is None else None,
         loads=tuple(loads),
         heard=tuple(heard),
     )

@@ -49,7 +49,7 @@ def test_the_command_starts_measures_and_reports(tmp_path: Path, monkeypatch: py
         assert (each["load"]["requests"], each["load"]["errors"]) == (3, {})
         assert each["cpu_seconds"] > 0
         assert each["memory"]["rss"] > each["memory"]["pss"] > 0
-    assert server["start"]["ready_seconds"] > 0
+    assert server["start"]["ready_seconds"] > server["first_seconds"] > 0
     assert all(heard["text"].startswith("audio of ") and heard["errors"] for heard in server["heard"])
 
 
@@ -68,7 +68,7 @@ def test_a_peer_that_lacks_the_route_is_reported_and_not_hidden(
     (load,) = peer["loads"]
     assert sum(load["load"]["errors"].values()) == 2
     assert load["memory"] is None
-    assert peer["start"] is None
+    assert (peer["start"], peer["first_seconds"]) == (None, None)
     assert all(heard["failure"] for heard in peer["heard"])
 
 
