@@ -59,6 +59,7 @@ class Load:
         clips_per_second: answered without error.
         rtfx: seconds of answered audio per second.
         latency: of what was answered, None where nothing was.
+        latencies: of each answer, in the order in which they came.
         words: in all texts, so that a server that says less is seen.
         errors: how often each occurred.
         stages: mean milliseconds by stage, where the server tells.
@@ -71,6 +72,7 @@ class Load:
     clips_per_second: float
     rtfx: float
     latency: Latency | None
+    latencies: tuple[float, ...]
     words: int
     errors: Mapping[str, int]
     stages: Mapping[str, float]
@@ -80,6 +82,7 @@ class Load:
         """Sum up a run of this many seconds."""
         good = [answer for answer in answers if answer.error is None]
         audio_seconds = sum(answer.audio_seconds for answer in good)
+        latencies = tuple(answer.seconds for answer in good)
         stages = {name: [answer.stages[name] for answer in good if name in answer.stages] for name in _names(good)}
         return cls(
             concurrency=concurrency,
@@ -88,7 +91,8 @@ class Load:
             audio_seconds=audio_seconds,
             clips_per_second=len(good) / seconds,
             rtfx=audio_seconds / seconds,
-            latency=Latency.of([answer.seconds for answer in good]) if good else None,
+            latency=Latency.of(latencies) if good else None,
+            latencies=latencies,
             words=sum(len(answer.text.split()) for answer in good),
             errors=dict(Counter(answer.error for answer in answers if answer.error is not None)),
             stages={name: sum(values) / len(values) for name, values in stages.items()},

@@ -40,6 +40,7 @@ def test_what_failed_counts_neither_as_throughput_nor_as_latency() -> None:
     assert load.audio_seconds == 20.0
     assert load.rtfx == 5.0
     assert load.words == 4
+    assert load.latencies == (1.0, 3.0)
     assert load.latency is not None
     assert load.latency.mean == 2.0
 

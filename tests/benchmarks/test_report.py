@@ -23,6 +23,7 @@ def load(callers: int, clips_per_second: float, **changes: object) -> Load:
         "clips_per_second": clips_per_second,
         "rtfx": 10 * clips_per_second,
         "latency": Latency(mean=0.4, p50=0.4, p95=0.5, p99=0.6),
+        "latencies": (0.4,) * 20,
         "words": 500,
         "errors": {},
         "stages": {},
