@@ -58,4 +58,4 @@ def test_the_peak_is_kept_when_memory_is_given_back() -> None:
 
     assert tree.rss() < before.rss + 0.5 * more
     assert memory.peak.rss >= before.rss + 0.9 * more
-    assert memory.peak.pss >= before.pss + 0.9 * more
+    assert memory.peak.pss >= 0.9 * more  # no more: what libraries add depends on who else has them mapped
