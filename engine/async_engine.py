@@ -35,6 +35,7 @@ from engine.interface import (
     Waveform,
 )
 from engine.loop_thread import LoopThread
+from engine.plugin import register_imported
 from engine.prompt import build_prompt, token_budget
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ async def _build(config: EngineConfig, report: ReportProgress) -> "AsyncLLM":
         import vllm.v1.engine.utils
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
+
+        register_imported()
     finally:
         gc.enable()
     # vLLM asks this function how to start its engine process, and offers no setting for a fork server.

@@ -11,9 +11,10 @@ import signal
 
 gc.disable()  # collecting over the import's garbage-free growth costs a sixth of its time
 
-import vllm.model_executor.models.qwen2_5_omni_thinker  # noqa: E402
 import vllm.v1.engine.async_llm  # noqa: E402
 import vllm.v1.engine.core  # noqa: E402, F401
+
+import engine.models.thinker  # noqa: E402, F401
 
 gc.freeze()  # what is imported lives as long as the process, and its pages stay shared with the fork
 gc.enable()

@@ -1,0 +1,99 @@
+"""What a server takes of the machine: processor time and memory of all its processes."""
+
+import threading
+from dataclasses import dataclass
+from typing import Self
+
+import psutil
+
+SAMPLE_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that processes hold.
+
+    Attributes:
+        rss: sum of the resident sizes; a page that two processes share counts twice.
+        pss: sum of the proportional sizes; a page that two processes share counts half in each.
+    """
+
+    rss: int
+    pss: int
+
+
+class ProcessTree:
+    """A process and all that descend from it."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+
+    def processes(self) -> list[psutil.Process]:
+        """Those that live now, the root first; none when it has ended."""
+        try:
+            return [self._root, *self._root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def cpu_seconds(self) -> float:
+        """Processor time of user and system so far, with that of descendants that have ended."""
+        total = 0.0
+        for process in self.processes():
+            try:
+                total += sum(process.cpu_times()[:4])  # user, system, and both of the children it has waited for
+            except psutil.NoSuchProcess:
+                continue
+        return total
+
+    def rss(self) -> int:
+        """Bytes; as `Memory.rss`."""
+        total = 0
+        for process in self.processes():
+            try:
+                total += process.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+        return total
+
+    def memory(self) -> Memory:
+        """Both sums; the kernel walks every page for it, some 25 ms a GiB."""
+        rss = pss = 0
+        for process in self.processes():
+            try:
+                full = process.memory_full_info()
+            except psutil.NoSuchProcess:
+                continue
+            rss, pss = rss + full.rss, pss + full.pss
+        return Memory(rss, pss)
+
+
+class PeakMemory:
+    """Watches a tree from a thread while its block runs; `peak` is what it held at most.
+
+    The proportional size is read only when the resident one has grown by a hundredth, because reading it costs the
+    server time that is being measured.
+    """
+
+    def __init__(self, tree: ProcessTree) -> None:
+        self._tree = tree
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="peak-memory")
+        self.peak = Memory(0, 0)
+
+    def __enter__(self) -> Self:
+        self.peak = self._tree.memory()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._include(self._tree.memory())
+
+    def _watch(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            if self._tree.rss() > 1.01 * self.peak.rss:
+                self._include(self._tree.memory())
+
+    def _include(self, memory: Memory) -> None:
+        self.peak = Memory(max(self.peak.rss, memory.rss), max(self.peak.pss, memory.pss))

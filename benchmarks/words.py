@@ -1,0 +1,50 @@
+"""Whether the words are right: word error rate over clips of which the words are known."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jiwer
+from whisper_normalizer.english import EnglishTextNormalizer
+
+from benchmarks.clips import Clip
+
+_normalize = EnglishTextNormalizer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What a server heard in one clip.
+
+    Attributes:
+        words: spoken.
+        errors: words put in place of others, left out or added.
+        failure: why there is no answer; all words are errors then.
+    """
+
+    clip: str
+    seconds: float
+    text: str
+    words: int
+    errors: int
+    failure: str | None = None
+
+    @classmethod
+    def of(cls, clip: Clip, text: str, failure: str | None = None) -> "Heard":
+        """Compare, after Whisper's normalisation of English (case, punctuation, numbers, spelling)."""
+        assert clip.spoken is not None
+        spoken, heard = _normalize(clip.spoken), _normalize(text)
+        counts = jiwer.process_words(spoken, heard)
+        errors = counts.substitutions + counts.deletions + counts.insertions
+        return cls(
+            clip=clip.name,
+            seconds=clip.seconds,
+            text=text,
+            words=len(spoken.split()),
+            errors=errors,
+            failure=failure,
+        )
+
+
+def word_error_rate(heard: Sequence[Heard]) -> float | None:
+    """All errors over all words; None without clips."""
+    return sum(each.errors for each in heard) / sum(each.words for each in heard) if heard else None
