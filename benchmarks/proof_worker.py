@@ -6,13 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 
 from engine.interface import SAMPLE_RATE, Waveform
 from engine.prompt import build_prompt
+from engine.selftest import AUDIO, decode
 
-AUDIO = Path(__file__).resolve().parent.parent / "examples" / "audio"
 CUTS = (0.5, 0.8, 1, 1.5, 2, 3, 4, 5, 6.5, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 29.9, 30)  # seconds
 
 # Encoder modes as vLLM is told them. The decoder stays uncompiled where the encoder is, so that starts are short.
@@ -34,15 +33,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # The decoder as in "both", so that tokens can be compared.
     "stock-compiled": {},
 }
-
-
-def decode(path: Path) -> Waveform:
-    with av.open(str(path)) as container:
-        resampler = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
-        frames = [out for frame in container.decode(audio=0) for out in resampler.resample(frame)]
-        frames += resampler.resample(None)
-        samples: Waveform = np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.float32)
-        return samples
 
 
 def find_pauses(waveform: Waveform) -> list[int]:
