@@ -147,10 +147,15 @@ def transcribe(config: EngineConfig, mode: Mode) -> Outcome:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     from vllm import LLM, SamplingParams
 
-    modes = {"compile_mm_encoder": mode in ("compile", "both"), "cudagraph_mm_encoder": mode in ("graph", "both")}
-    budgets = config.encoder_graph_budgets if modes["cudagraph_mm_encoder"] else ()
-    arguments = vllm_arguments(config.model_copy(update=modes | {"encoder_graph_budgets": budgets}))
-    llm = LLM(**arguments)
+    graphs = mode in ("graph", "both")
+    changes = {
+        "compile_mm_encoder": mode in ("compile", "both"),
+        "cudagraph_mm_encoder": graphs,
+        "encoder_graph_budgets": config.encoder_graph_budgets if graphs else (),
+        # It would switch off the encoder's modes with the decoder's; so that decoders are alike, it is off in all.
+        "enforce_eager": False,
+    }
+    llm = LLM(**vllm_arguments(config.model_copy(update=changes)))
     sampling = SamplingParams(temperature=0, max_tokens=200)
 
     def texts(clips: Sequence[Waveform]) -> list[str]:

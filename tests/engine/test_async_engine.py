@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
 import numpy as np
 import psutil
@@ -148,6 +149,9 @@ async def test_describes_what_serves(engine: VllmEngine) -> None:
     assert description.dtype == "bfloat16"
     assert description.versions["vllm"] == "0.32.0"
     assert description.encoder["compile_mm_encoder"] is False
+    status: Any = description.encoder["status"]
+    assert status["accelerated"]
+    assert status["compile"]["state"] == status["graphs"]["state"] == "off"
 
 
 async def test_refuses_before_its_start() -> None:
@@ -155,6 +159,7 @@ async def test_refuses_before_its_start() -> None:
 
     with pytest.raises(EngineNotReadyError):
         await outputs_of(engine, request("early"))
+    assert (await engine.describe()).encoder["status"] is None
     await engine.shutdown()
 
 
@@ -185,3 +190,4 @@ async def test_death_of_the_engine_process_fails_requests_at_once(engine: VllmEn
         await engine.check_health()
     with pytest.raises(EngineDeadError):
         await outputs_of(engine, request("late"))
+    assert (await engine.describe()).encoder["status"] is None
