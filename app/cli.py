@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from app.settings import PROFILE_VARIABLE, SettingsError, default_profile, load_settings, profile_names, variables
@@ -62,6 +63,35 @@ def profiles(names: Annotated[list[str] | None, typer.Argument(help="Profiles to
         section, field = key.split(".", 1)
         table.add_row(key, *(str(getattr(getattr(settings, section), field)) for settings in resolved.values()))
     Console().print(table)
+
+
+@cli.command()
+def selftest(profile: Profile = None) -> None:
+    """Transcribe the bundled clips in every encoder mode of this machine; fails where one differs."""
+    from engine.selftest import modes_here, run
+
+    config = load_settings(profile).engine
+    modes = modes_here()
+    table = Table(title=f"{config.model}, compared with the eager encoder")
+    for column in ("mode", "verdict", "equal texts", "encoder's difference", "seconds", "note"):
+        table.add_column(column, overflow="fold")
+    passed = True
+    console = Console()
+    with console.status(f"encoder modes: {', '.join(modes)}"):
+        for verdict in run(config, modes):
+            passed &= verdict.ok
+            error = "-" if verdict.error is None else f"{verdict.error:.1e}"
+            texts = f"{verdict.equal} of {verdict.texts}"
+            table.add_row(
+                verdict.mode,
+                "pass" if verdict.ok else "FAIL",
+                texts,
+                error,
+                f"{verdict.seconds:.0f}",
+                escape(verdict.note),
+            )
+    console.print(table)
+    raise typer.Exit(0 if passed else 1)
 
 
 def main() -> None:

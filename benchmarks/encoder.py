@@ -2,11 +2,13 @@
 
 Writes JSON and Markdown to benchmarks/results/. Each mode runs in a process of its own, one after the other:
 
-    stock     Transformers' tower as stock vLLM runs it, and in float32 as the reference for accuracy
-    eager     ours
-    compile   ours with compile_mm_encoder
+    both      ours with compile_mm_encoder and cudagraph_mm_encoder
     graph     ours with cudagraph_mm_encoder
-    both      ours with both
+    eager     ours
+    stock     Transformers' tower as stock vLLM runs it
+    compile   ours with compile_mm_encoder
+
+The reference for accuracy is Transformers' tower in float32.
 """
 
 import argparse
@@ -20,10 +22,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-MODES = ("stock", "eager", "compile", "graph", "both")
+MODES = ("both", "graph", "eager", "stock", "compile")
 BATCHES = ("1x5", "1x30", "4x10", "8x30", "32x10", "32x30")
-# Beyond the defaults of engine/models/encoder_graphs.py, to see where graphs stop paying.
-WIDE_BUDGETS = (2048, 3072, 6016)
 DETAILS = (
     "attention",
     "setup_s",
@@ -55,8 +55,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--batches", nargs="+", default=list(BATCHES), help="clips x seconds, such as 4x10")
     parser.add_argument("--seconds", type=float, default=1.5, help="time spent on each batch")
     parser.add_argument("--budgets", nargs="*", type=int, default=[], help="graph budgets in slots of 40 ms")
-    parser.add_argument("--limits", nargs="*", type=int, default=[], help="largest budgets to compare")
-    parser.add_argument("--wide", action="store_true", help="also capture larger graphs, to see whether they pay")
     parser.add_argument("--timeout", type=float, default=150, help="seconds that one mode may take")
     parser.add_argument("--out", type=Path, default=RESULTS / "encoder", help="path without suffix")
     parser.add_argument("--worker", choices=MODES, help=argparse.SUPPRESS)
@@ -166,8 +164,6 @@ def _render_details(mode: str, result: dict[str, Any]) -> list[str]:
             f"{row['graph_emptiest']:.2f} | {row['eager_emptiest']:.2f} |"
             for row in result["padding"]
         ]
-    for limit, cases in result.get("limits", {}).items():
-        lines += ["", f"budgets up to {limit}: " + ", ".join(f"{name} {ms:.2f} ms" for name, ms in cases.items())]
     for name, profile in result.get("profiles", {}).items():
         lines += ["", f"Profile of {name}: {profile['kernels']} kernels, {profile['device_ms']:.2f} ms on the device"]
         lines += ["", "| kernel | count | ms |", "|---|---|---|"]
@@ -184,14 +180,9 @@ def main() -> None:
         args.batches = {name: parse_batch(name) for name in args.batches}
         work(args)
         return
-    if args.wide:
-        from engine.models.encoder_graphs import DEFAULT_BUDGETS
-
-        args.budgets = [*DEFAULT_BUDGETS, *WIDE_BUDGETS]
-        args.limits = [768, DEFAULT_BUDGETS[-1], *WIDE_BUDGETS]
     options = ["--size", args.size, "--dtype", args.dtype, "--seconds", str(args.seconds), "--batches", *args.batches]
     if args.budgets:
-        options += ["--budgets", *map(str, args.budgets), "--limits", *map(str, args.limits)]
+        options += ["--budgets", *map(str, args.budgets)]
     report: dict[str, Any] = {
         "command": "python -m benchmarks.encoder " + " ".join(sys.argv[1:]),
         "machine": describe_machine(),

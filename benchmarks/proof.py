@@ -1,6 +1,7 @@
 """Everything about the accelerated tower that needs a GPU, in one command: `python -m benchmarks.proof`.
 
-1. `benchmarks.encoder`: times, accuracy, padding, device waits (alone on the GPU, one process after the other);
+1. `benchmarks.kernels` and `benchmarks.encoder`: times, accuracy, padding, device waits (alone on the GPU, one process
+   after the other);
 2. transcripts of the embedded checkpoint in every encoder mode, alone and 16 at once, beside stock vLLM, and greedy
    tokens of a 3B-size model with random weights (engines side by side: no times are taken);
 3. one more start of the 3B-size model with compilation and graphs: memory profiled, compiled code from the cache.
@@ -12,6 +13,7 @@ one leaves the others' results.
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -68,12 +70,29 @@ class Job:
         result["log_lines"] = [
             line[-400:]
             for line in log.splitlines()
-            if any(word in line for word in ("CUDA graph", "load failure", "load AOT", "saved AOT", "KV cache memory"))
+            if any(word in line for word in ("CUDA graph", "load failure", "saved AOT", "KV cache memory"))
         ][:40]
         if code != 0:
             result["failed"] = f"exit {code}\n{log[-4000:]}"
         print(f"{self.name}: {result['wall_s']:.0f} s{' FAILED' if code != 0 else ''}", flush=True)
         return result
+
+
+def run_module(name: str, options: list[str], env: dict[str, str], scratch: Path, limit: float) -> str:
+    """Run a benchmark of this folder; its output, cut short where its time ran out."""
+    log = scratch / f"{name}.log"
+    command = [sys.executable, "-m", f"benchmarks.{name}", *options]
+    with log.open("w") as stream:
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=stream, stderr=stream, start_new_session=True)
+    try:
+        code: int | str = process.wait(limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+        process.wait()
+        code = "at the time limit"
+    if code != 0:
+        print(f"{name}: exit {code}", flush=True)
+    return log.read_text()[-6000:]
 
 
 def run_engines(scratch: Path, limit: float, size: str) -> dict[str, dict[str, Any]]:
@@ -160,7 +179,8 @@ def compare_tokens(engines: dict[str, dict[str, Any]]) -> list[str]:
 
 def summarise(report: dict[str, Any]) -> str:
     """The short table."""
-    lines = ["| mode | " + " | ".join(report["encoder"].get("batches", [])) + " | error |"]
+    lines = [*(line for line in report["kernels"].splitlines() if line.startswith("|")), ""]
+    lines += ["| mode | " + " | ".join(report["encoder"].get("batches", [])) + " | error |"]
     for mode, result in report["encoder"].get("modes", {}).items():
         if "cases" in result:
             cells = [f"{result['cases'].get(b, {}).get('ms', float('nan')):.2f}" for b in report["encoder"]["batches"]]
@@ -173,8 +193,6 @@ def summarise(report: dict[str, Any]) -> str:
         if "padding" in result:
             slower = [row["budget"] for row in result["padding"] if row["graph_emptiest"] > row["eager_emptiest"]]
             lines.append(f"padding {mode}: graph slower than eager at its emptiest at budgets {slower}")
-        for limit, cases in result.get("limits", {}).items():
-            lines.append(f"limit {limit} {mode}: " + ", ".join(f"{name} {ms:.1f}" for name, ms in cases.items()))
     lines += compare_texts(report["engines"]) + compare_tokens(report["engines"])
     for name, result in report["start"].items():
         picked = {k: v for k, v in result.get("counters", {}).items() if v}
@@ -189,34 +207,28 @@ def summarise(report: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="3b")
-    parser.add_argument("--steps", nargs="+", default=["encoder", "engines", "start"])
-    parser.add_argument("--seconds", type=float, default=0.8, help="time spent on each batch of step 1")
-    parser.add_argument("--limits", nargs=3, type=float, default=[260, 160, 110], help="seconds for each step")
+    parser.add_argument("--steps", nargs="+", default=["kernels", "encoder", "engines", "start"])
+    parser.add_argument("--seconds", type=float, default=0.5, help="time spent on each batch of step 1")
+    parser.add_argument("--limits", nargs=4, type=float, default=[70, 255, 130, 80], help="seconds for each step")
     args = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
-    report: dict[str, Any] = {"encoder": {}, "engines": {}, "start": {}}
+    report: dict[str, Any] = {"kernels": "", "encoder": {}, "engines": {}, "start": {}}
     output = RESULTS / "proof.json"
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
+        environment = plugin_environment(scratch / "plugin")
+        if "kernels" in args.steps:
+            report["kernels"] = run_module("kernels", [], environment, scratch, args.limits[0])
         if "encoder" in args.steps:
-            command = [sys.executable, "-m", "benchmarks.encoder", "--size", args.size, "--wide"]
-            command += ["--seconds", str(args.seconds), "--timeout", str(args.limits[0] / 2.5)]
-            environment = plugin_environment(scratch / "plugin")
-            with (scratch / "encoder.log").open("w") as log:
-                try:
-                    subprocess.run(
-                        command, cwd=ROOT, env=environment, stdout=log, stderr=log, timeout=args.limits[0], check=False
-                    )
-                except subprocess.TimeoutExpired:
-                    print("encoder: stopped at the time limit", flush=True)
-            print((scratch / "encoder.log").read_text()[:2000], flush=True)
+            options = ["--size", args.size, "--seconds", str(args.seconds), "--timeout", str(args.limits[1] / 3)]
+            print(run_module("encoder", options, environment, scratch, args.limits[1])[:1000], flush=True)
             if (RESULTS / "encoder.json").exists():
                 report["encoder"] = json.loads((RESULTS / "encoder.json").read_text())
         if "engines" in args.steps:
-            report["engines"] = run_engines(scratch, args.limits[1], args.size)
+            report["engines"] = run_engines(scratch, args.limits[2], args.size)
         output.write_text(json.dumps(report, indent=1) + "\n")
         if "start" in args.steps:
-            report["start"] = run_start(scratch, args.limits[2], args.size)
+            report["start"] = run_start(scratch, args.limits[3], args.size)
     output.write_text(json.dumps(report, indent=1) + "\n")
     summary = summarise(report)
     output.with_suffix(".md").write_text(f"# Proof on the GPU\n\n{summary}\n")

@@ -6,13 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 
 from engine.interface import SAMPLE_RATE, Waveform
 from engine.prompt import build_prompt
+from engine.selftest import AUDIO, decode
 
-AUDIO = Path(__file__).resolve().parent.parent / "examples" / "audio"
 CUTS = (0.5, 0.8, 1, 1.5, 2, 3, 4, 5, 6.5, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 29.9, 30)  # seconds
 
 # Encoder modes as vLLM is told them. The decoder stays uncompiled where the encoder is, so that starts are short.
@@ -34,15 +33,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # The decoder as in "both", so that tokens can be compared.
     "stock-compiled": {},
 }
-
-
-def decode(path: Path) -> Waveform:
-    with av.open(str(path)) as container:
-        resampler = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
-        frames = [out for frame in container.decode(audio=0) for out in resampler.resample(frame)]
-        frames += resampler.resample(None)
-        samples: Waveform = np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.float32)
-        return samples
 
 
 def find_pauses(waveform: Waveform) -> list[int]:
@@ -109,9 +99,15 @@ class Engine:
         return [output.outputs[0] for output in self.llm.generate(prompts, sampling, use_tqdm=False)]
 
 
+# Engines that run side by side. With kv_cache_memory_bytes vLLM takes that and what the model needs; the share is then
+# no more than what has to be free when the engine starts, for which vLLM's default wants nearly the whole device.
+SMALL = {"kv_cache_memory_bytes": 1 << 30, "gpu_memory_utilization": 0.05, "max_num_seqs": 16}
+LARGE = {"kv_cache_memory_bytes": 4 << 30, "gpu_memory_utilization": 0.15, "max_num_seqs": 16}
+
+
 def transcribe(args: argparse.Namespace) -> dict[str, Any]:
     """Texts of all clips, alone and 16 at once."""
-    engine = Engine(args.mode, args.model, kv_cache_memory_bytes=1 << 30, max_num_seqs=16)
+    engine = Engine(args.mode, args.model, **SMALL)
     clips = load_clips()
     alone = {name: engine.generate([clip], 200)[0].text for name, clip in clips.items()}
     together = engine.generate(list(clips.values()), 200)
@@ -127,7 +123,7 @@ def transcribe(args: argparse.Namespace) -> dict[str, Any]:
 
 def count_tokens(args: argparse.Namespace) -> dict[str, Any]:
     """Greedy tokens of a 3B-size model with random weights, per encoder mode, the decoder being the same."""
-    engine = Engine(args.mode, args.model, kv_cache_memory_bytes=4 << 30, max_num_seqs=16, load_format="dummy")
+    engine = Engine(args.mode, args.model, load_format="dummy", **LARGE)
     engine.ask("proof_randomize", 7)
     clips = list(load_clips().values())[::2]
     stock = args.mode.startswith("stock")

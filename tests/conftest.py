@@ -3,7 +3,11 @@
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
+
+# Before anything imports Triton, which looks once: without a GPU its kernels can run in its interpreter only.
+os.environ.setdefault("TRITON_INTERPRET", "0" if Path("/dev/nvidiactl").exists() else "1")
 
 import httpx
 import hypothesis

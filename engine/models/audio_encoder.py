@@ -26,9 +26,11 @@ from vllm.model_executor.layers.linear import (
 )
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
 from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper, cast_overflow_tensors
+from vllm.model_executor.models.vision import get_multimodal_config
 from vllm.model_executor.utils import set_weight_attrs
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
+from engine.models import fused
 from engine.models.packing import Capacity, EncoderIndices, build_indices
 
 logger = init_logger(__name__)
@@ -93,6 +95,10 @@ class AudioAttention(nn.Module):
                 f"the audio tower does not support mm_encoder_attn_backend={self.attn.attn_backend.name}; "
                 f"use one of {', '.join(sorted(backend.name for backend in SUPPORTED_BACKENDS))}"
             )
+        self.window = config.n_window
+        self.uses_windows = not asks_for_kernel() and fused.supports_window_attention(
+            self.window, self.head_size, torch.get_default_dtype()
+        )
         self.zero_key_bias()
 
     def zero_key_bias(self) -> None:
@@ -103,18 +109,25 @@ class AudioAttention(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: torch.Tensor) -> torch.Tensor:
         """Shapes: hidden_states and result (rows, d_model), cu_seqlens (segments + 1,), max_seqlen () on the host."""
-        query, key, value = self.qkv_proj(hidden_states).unsqueeze(0).chunk(3, dim=-1)
+        qkv = self.qkv_proj(hidden_states)
+        if self.uses_windows:
+            return self.out_proj(fused.window_attention(qkv, cu_seqlens, self.num_heads, self.window))
+        query, key, value = qkv.unsqueeze(0).chunk(3, dim=-1)
         attended = self.attn(query, key, value, cu_seqlens=cu_seqlens, max_seqlen=max_seqlen)
         return self.out_proj(attended.squeeze(0))
 
 
 @support_torch_compile(
-    dynamic_arg_dims={"hidden_states": 0, "cu_seqlens": 0},
+    dynamic_arg_dims={"hidden_states": 0, "update": 0, "cu_seqlens": 0},
     enable_if=should_torch_compile_mm_encoder,
     is_encoder=True,
 )
 class AudioEncoderLayer(nn.Module):
-    """Pre-norm transformer layer; what `compile_mm_encoder` compiles."""
+    """Pre-norm transformer layer; what `compile_mm_encoder` compiles.
+
+    A layer begins with the addition that ends the one before it in Transformers, because that addition and the norm
+    that follows are one kernel.
+    """
 
     def __init__(
         self,
@@ -125,7 +138,8 @@ class AudioEncoderLayer(nn.Module):
         super().__init__()
         self.self_attn = AudioAttention(config, quant_config, prefix=f"{prefix}.self_attn")
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.activation_fn = get_act_fn(config.activation_function)
+        name = config.activation_function
+        self.activation_fn = fused.gelu if name == "gelu" else get_act_fn(name)
         self.fc1 = ColumnParallelLinear(
             config.d_model,
             config.encoder_ffn_dim,
@@ -144,15 +158,20 @@ class AudioEncoderLayer(nn.Module):
         )
         self.final_layer_norm = nn.LayerNorm(config.d_model)
 
-    def forward(self, hidden_states: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: torch.Tensor) -> torch.Tensor:
-        """Shapes: hidden_states and result (rows, d_model), cu_seqlens (segments + 1,), max_seqlen () on the host."""
-        attended = self.self_attn(self.self_attn_layer_norm(hidden_states), cu_seqlens, max_seqlen)
-        hidden_states = hidden_states + attended
-        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
-        hidden_states = hidden_states + self.fc2(expanded)
-        if hidden_states.dtype == torch.float16:
-            hidden_states = cast_overflow_tensors(hidden_states)
-        return hidden_states
+    def forward(
+        self, hidden_states: torch.Tensor, update: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add `update` to the residual stream, run, and return the stream with the update that is due next.
+
+        Shapes: hidden_states, update and results (rows, d_model), cu_seqlens (segments + 1,), max_seqlen () on the
+        host.
+        """
+        hidden_states, normed = fused.add_layer_norm(
+            hidden_states, update, self.self_attn_layer_norm, clamp=hidden_states.dtype == torch.float16
+        )
+        attended = self.self_attn(normed, cu_seqlens, max_seqlen)
+        hidden_states, normed = fused.add_layer_norm(hidden_states, attended, self.final_layer_norm)
+        return hidden_states, self.fc2(self.activation_fn(self.fc1(normed)))
 
 
 class FrameConv(nn.Module):
@@ -230,8 +249,13 @@ class AudioEncoder(nn.Module):
 
     @property
     def attn_backend(self) -> AttentionBackendEnum:
-        """Which kernel computes the attention."""
+        """vLLM's choice of an attention kernel, which serves where windows are long."""
         return self.layers[0].self_attn.attn.attn_backend
+
+    @property
+    def attention_kernel(self) -> str:
+        """Its name, for status: vLLM's backend, or our kernel for short windows."""
+        return "OMNIHEAR_WINDOW" if self.layers[0].self_attn.uses_windows else str(self.attn_backend.name)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -280,24 +304,24 @@ class AudioEncoder(nn.Module):
         Returns:
             shape = (tokens, output_dim).
         """
-        hidden_states = functional.gelu(self.conv1(frames, indices.conv1))
+        hidden_states = fused.gelu(self.conv1(frames, indices.conv1))
         hidden_states[-1].zero_()
-        hidden_states = functional.gelu(self.conv2(hidden_states, indices.conv2))
-        hidden_states = hidden_states + self.positional_embedding.index_select(0, indices.positions)
-        hidden_states = self.run_layers(hidden_states, indices.cu_seqlens)
+        hidden_states = fused.gelu(self.conv2(hidden_states, indices.conv2))
+        positions = self.positional_embedding.index_select(0, indices.positions)
+        hidden_states = self.run_layers(hidden_states, positions, indices.cu_seqlens)
         pairs = hidden_states.index_select(0, indices.pool).unflatten(0, (-1, 2))
         pooled = (pairs[:, 0] + pairs[:, 1]) / 2
         return self.proj(self.ln_post(pooled))
 
-    def run_layers(self, hidden_states: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
-        """The transformer layers; shapes as in `AudioEncoderLayer.forward`.
+    def run_layers(self, hidden_states: torch.Tensor, update: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+        """The transformer layers over `hidden_states + update`; shapes as in `AudioEncoderLayer.forward`.
 
         The first run with `compile_mm_encoder` compiles. If that fails, the layers run uncompiled from then on.
         """
         if self.compile_state != "pending":
-            return self._run_layers(hidden_states, cu_seqlens)
+            return self._run_layers(hidden_states, update, cu_seqlens)
         try:
-            result = self._run_layers(hidden_states, cu_seqlens)
+            result = self._run_layers(hidden_states, update, cu_seqlens)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -306,14 +330,15 @@ class AudioEncoder(nn.Module):
             logger.warning("Compiling the audio tower failed, so it runs uncompiled. %s", self.compile_error)
             for layer in self.layers:
                 layer.do_not_compile = True
-            return self._run_layers(hidden_states, cu_seqlens)
+            return self._run_layers(hidden_states, update, cu_seqlens)
         self.compile_state = "active"
         return result
 
-    def _run_layers(self, hidden_states: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+    def _run_layers(self, hidden_states: torch.Tensor, update: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
-            hidden_states = layer(hidden_states, cu_seqlens, self.max_seqlen)
-        return hidden_states
+            hidden_states, update = layer(hidden_states, update, cu_seqlens, self.max_seqlen)
+        hidden_states = hidden_states + update
+        return cast_overflow_tensors(hidden_states) if hidden_states.dtype == torch.float16 else hidden_states
 
     def zero_key_biases(self) -> None:
         """See `AudioAttention.zero_key_bias`; to be called after any kind of weight loading."""
@@ -341,3 +366,11 @@ def select_quant_config(quant_config: QuantizationConfig | None) -> Quantization
         return None
     name: Any = quant_config.get_name()
     return None if str(name).startswith(("gptq", "awq", "auto_gptq", "auto_awq")) else quant_config
+
+
+def asks_for_kernel() -> bool:
+    """Whether the user chose an attention kernel, or its precision, for encoders."""
+    settings = get_multimodal_config()
+    return settings is not None and (
+        settings.mm_encoder_attn_backend is not None or settings.mm_encoder_attn_dtype is not None
+    )

@@ -29,10 +29,13 @@ from engine.models.packing import Capacity, EncoderIndices, build_indices, count
 
 logger = init_logger(__name__)
 
-# In slots of 40 ms: 1.3 s to a minute. Each is a multiple of 32, so that rows fill whole matrix tiles. They lie close
+# In slots of 40 ms: 1.3 s to 82 s. Each is a multiple of 32, so that rows fill whole matrix tiles. They lie close
 # together because every row of padding costs as much as a row of speech, and they end where an eager pass is no longer
-# bound by kernel launches: beyond, a padded graph could be slower. Larger batches are split over several replays.
-DEFAULT_BUDGETS = (32, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768, 896, 1024, 1152, 1280, 1536)
+# bound by kernel launches: beyond, a graph gains nothing and its padding costs. Larger batches run eagerly, whole.
+DEFAULT_BUDGETS = (
+    *(32, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768),
+    *(896, 1024, 1152, 1280, 1536, 1792, 2048),
+)
 # vLLM requires that no batch has more clips than the smallest budget has tokens.
 DEFAULT_MAX_CLIPS = 32
 
@@ -71,6 +74,29 @@ def _host_tensor(values: Sequence[int]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int64, device="cpu")
 
 
+class WholeBatch:
+    """One eager pass over a batch that no graph holds, shared by its clips.
+
+    vLLM's manager splits such a batch over several graphs, and runs one by one the clips that fit none. Both are slower
+    than one eager pass, which a batch of that size keeps the device busy with. So the model says of each of these clips
+    that it fits no graph, and when the manager asks for the first it computes all.
+    """
+
+    KEY = "whole_batch"
+    """Under which it travels in the manager's batches, with the number of the clip wanted beside it."""
+
+    def __init__(self, model: "AudioEncoderGraphs", features: torch.Tensor, lengths: list[int]) -> None:
+        self.model, self.features, self.lengths = model, features, lengths
+        self.clips: Sequence[torch.Tensor] | None = None
+
+    def clip(self, index: int) -> torch.Tensor:
+        """Embeddings of a clip, shape = (tokens, output_dim)."""
+        if self.clips is None:
+            embeddings = self.model.encode_audio(self.features, self.lengths)
+            self.clips = embeddings.split([count_tokens(length) for length in self.lengths])
+        return self.clips[index]
+
+
 class AudioEncoderGraphs(SupportsEncoderCudaGraph):
     """The protocol's methods, for a model that has an `audio_tower`. Images and video are left to their eager path."""
 
@@ -105,13 +131,30 @@ class AudioEncoderGraphs(SupportsEncoderCudaGraph):
         return DEFAULT_BUDGETS[0], max(DEFAULT_BUDGETS[0], min(DEFAULT_BUDGETS[-1], limit))
 
     def get_encoder_cudagraph_item_specs(self, mm_kwargs: dict[str, Any]) -> list[EncoderItemSpec]:
-        """Slots, not tokens: an odd clip's last row needs a place too."""
-        _, lengths = unpack_audio(mm_kwargs)
-        return [EncoderItemSpec(input_size=length, output_tokens=count_slots(length)) for length in lengths]
+        """Slots, not tokens: an odd clip's last row needs a place too.
+
+        In a batch beyond the largest budget no clip fits; see `WholeBatch`.
+        """
+        features, lengths = unpack_audio(mm_kwargs)
+        slots = [count_slots(length) for length in lengths]
+        largest = max((capacity.tokens for capacity in self._capacities().values()), default=sum(slots))
+        if sum(slots) > largest:
+            mm_kwargs[WholeBatch.KEY] = WholeBatch(self, features, lengths)
+            slots = [largest + 1] * len(lengths)
+        sizes = zip(lengths, slots, strict=True)
+        return [EncoderItemSpec(input_size=length, output_tokens=count) for length, count in sizes]
 
     def select_encoder_cudagraph_items(self, mm_kwargs: dict[str, Any], indices: list[int]) -> dict[str, Any]:
         """The batch of the clips at `indices`, in that order; the batch itself if that is all of them."""
         features, lengths = unpack_audio(mm_kwargs)
+        if WholeBatch.KEY in mm_kwargs:
+            [index] = indices  # what fits no graph comes alone
+            whole = mm_kwargs[WholeBatch.KEY]
+            return {
+                "input_audio_features": features,
+                "audio_feature_lengths": _host_tensor([lengths[index]]),
+                WholeBatch.KEY: (whole, index),
+            }
         if indices == list(range(len(lengths))):
             return {"input_audio_features": features, "audio_feature_lengths": _host_tensor(lengths)}
         clips = features.split(lengths, dim=1)
@@ -158,12 +201,13 @@ class AudioEncoderGraphs(SupportsEncoderCudaGraph):
             return self.audio_tower.encode(inputs["frames"], indices)
 
     def encoder_eager_forward(self, mm_kwargs: dict[str, Any], path: str = "default") -> torch.Tensor:
-        """For a clip longer than the largest budget; shape = (tokens, output_dim)."""
-        logger.warning_once(
-            "An audio clip exceeds the largest encoder CUDA graph budget and runs without a graph. "
-            "Such clips are counted as misses; raise encoder_cudagraph_token_budgets if there are many."
+        """For a clip of a batch beyond the largest budget; shape = (tokens, output_dim)."""
+        logger.info_once(
+            "An audio batch exceeds the largest encoder CUDA graph budget and runs eagerly in one pass. "
+            "Its clips are counted as misses."
         )
-        return self.encode_audio(*unpack_audio(mm_kwargs))
+        whole, index = mm_kwargs[WholeBatch.KEY]
+        return whole.clip(index)
 
     def postprocess_encoder_output(  # noqa: PLR0917 - the protocol's signature
         self,

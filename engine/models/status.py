@@ -42,7 +42,7 @@ def describe_encoder(model: Any, manager: "EncoderCudaGraphManager | None") -> E
     compiled = len(tower.layers) if tower.compile_state == "active" else 0
     return {
         "accelerated": True,
-        "attention": tower.attn_backend.name,
+        "attention": tower.attention_kernel,
         "compile": {
             "state": tower.compile_state,
             "layers": compiled,

@@ -93,14 +93,14 @@ def test_bfloat16_is_as_close_to_float32_as_transformers_is(config: VllmConfig, 
 def test_float16_is_clamped_as_in_transformers(config: VllmConfig) -> None:
     with set_current_vllm_config(config), set_default_torch_dtype(torch.float16):
         native = build_native("tiny", config, CPU, torch.float16)
-    layer = native.audio_tower.layers[0]
-    rows = torch.full((4, 64), 6e4, dtype=torch.float16)
-    with torch.inference_mode():
-        result = layer(rows, torch.tensor([0, 4], dtype=torch.int32), native.audio_tower.max_seqlen)
+    tower = native.audio_tower
+    rows, bounds = torch.full((4, 64), 6e4, dtype=torch.float16), torch.tensor([0, 4], dtype=torch.int32)
+    for layer in tower.layers:
         layer.fc2.bias.fill_(6e4)
-        clamped = layer(rows, torch.tensor([0, 4], dtype=torch.int32), native.audio_tower.max_seqlen)
-    assert result.isfinite().all()
+    with torch.inference_mode():
+        clamped = tower.run_layers(rows, torch.zeros_like(rows), bounds)
     assert clamped.max() == torch.finfo(torch.float16).max - 1000
+    assert clamped.isfinite().all()
 
 
 def test_the_embedded_tower_equals_transformers_in_float32(config: VllmConfig) -> None:

@@ -20,12 +20,12 @@ from vllm import LLM, SamplingParams
 from vllm.config import CompilationMode, set_current_vllm_config
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from benchmarks.proof_worker import AUDIO, decode
 from benchmarks.towers import EMBEDDED, StockTower, finish_loading
 from engine.interface import SAMPLE_RATE
 from engine.models.audio_encoder import AudioEncoder
 from engine.models.thinker import OmnihearThinker
 from engine.prompt import build_prompt
+from engine.selftest import AUDIO, decode
 
 pytestmark = [
     pytest.mark.engine,

