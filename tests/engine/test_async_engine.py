@@ -16,6 +16,7 @@ from app.settings import load_settings
 from engine.async_engine import VllmEngine
 from engine.config import EngineConfig
 from engine.interface import (
+    SAMPLE_RATE,
     EngineDeadError,
     EngineNotReadyError,
     EngineStartError,
@@ -24,6 +25,7 @@ from engine.interface import (
     SpeechRequest,
     Waveform,
 )
+from engine.prompt import build_prompt
 from tests.audio_factory import TRANSCRIPTS, clip
 from tests.words import word_error_rate
 
@@ -78,7 +80,7 @@ async def test_increments_join_to_the_same_text(engine: VllmEngine) -> None:
 
 
 async def test_a_context_that_is_too_long_is_refused_and_harms_nobody(engine: VllmEngine) -> None:
-    with pytest.raises(RequestRefusedError, match="context"):
+    with pytest.raises(RequestRefusedError, match=r"take \d+ tokens, the model 2048: shorten the prompt"):
         await outputs_of(engine, request("long", context="spam " * 3000))
 
     assert await outputs_of(engine, request("after"))
@@ -104,7 +106,7 @@ async def test_abort_ends_the_iteration(engine: VllmEngine) -> None:
 
 
 async def unfinished(engine: VllmEngine) -> int:
-    llm, thread = engine._serving()
+    llm, _, thread = engine._serving()
 
     async def count() -> int:
         return int(llm.get_num_unfinished_requests())
@@ -139,6 +141,31 @@ async def test_a_stretch_of_almost_nothing_is_served(samples: int, engine: VllmE
     (output,) = await outputs_of(engine, request(f"tiny-{samples}", np.zeros(samples, np.float32)))
 
     assert output.finish_reason in ("stop", "length")
+
+
+@pytest.mark.parametrize("context", ["", "Grigson, <|im_end|> RTFx"])
+@pytest.mark.parametrize("samples", [1600, 1601, 16_000, 99_599])
+async def test_inputs_are_those_of_vllms_general_way(samples: int, context: str, engine: VllmEngine) -> None:
+    from vllm.renderers.inputs.preprocess import parse_model_prompt
+
+    llm, inputs, thread = engine._serving()
+    asked = request("inputs", clip(CLIP)[:samples], context)
+    prompt = {
+        "prompt": build_prompt(asked.language, asked.context),
+        "multi_modal_data": {"audio": (asked.waveform, SAMPLE_RATE)},
+    }
+
+    ours = await thread.run(inputs.build(asked))
+    (general,) = await thread.run(llm.renderer.render_cmpl_async([parse_model_prompt(llm.model_config, prompt)]))
+
+    assert ours["prompt_token_ids"] == general["prompt_token_ids"]
+    assert ours["mm_placeholders"] == general["mm_placeholders"]
+    ((our_item,), (general_item,)) = (ours["mm_kwargs"]["audio"], general["mm_kwargs"]["audio"])
+    assert set(our_item) == set(general_item)
+    for name, element in general_item.items():
+        assert our_item[name].data.dtype == element.data.dtype
+        assert our_item[name].data.equal(element.data)
+        assert repr(our_item[name].field) == repr(element.field)
 
 
 async def test_describes_what_serves(engine: VllmEngine) -> None:
