@@ -62,6 +62,9 @@ def modes_here() -> tuple[Mode, ...]:
 
 def run(config: EngineConfig, modes: Sequence[Mode]) -> Iterator[Verdict]:
     """Yield a verdict per mode as they come; `modes` begins with "eager"."""
+    if not set(modes) <= {"eager", "stock"}:
+        # It would switch off the encoder's modes with the decoder's; so that decoders are alike, it is off in all.
+        config = config.model_copy(update={"enforce_eager": False})
     reference: Outcome = {}
     for mode in modes:
         started = time.monotonic()
@@ -152,8 +155,6 @@ def transcribe(config: EngineConfig, mode: Mode) -> Outcome:
         "compile_mm_encoder": mode in ("compile", "both"),
         "cudagraph_mm_encoder": graphs,
         "encoder_graph_budgets": config.encoder_graph_budgets if graphs else (),
-        # It would switch off the encoder's modes with the decoder's; so that decoders are alike, it is off in all.
-        "enforce_eager": False,
     }
     llm = LLM(**vllm_arguments(config.model_copy(update=changes)))
     sampling = SamplingParams(temperature=0, max_tokens=200)
