@@ -143,7 +143,7 @@ def _markdown(report: dict[str, Any]) -> str:
     lines = [
         "# Engine",
         "",
-        f"`python -m {report['command']}`",
+        f"`python -m benchmarks.engine {report['command']}`",
         "",
         f"- machine: {report['machine']}",
         f"- versions: {report['versions']}",
