@@ -2,7 +2,10 @@
 
 from typing import Any
 
+from fastapi.sse import format_sse_event
+
 from app.schemas.errors import ErrorEnvelope
+from app.schemas.events import TextDelta, TextDone, TokenUsage
 from app.schemas.requests import TranscriptionFields
 from app.schemas.responses import TranscriptionResponse, VerboseTranscriptionResponse
 
@@ -37,6 +40,11 @@ _SEGMENT = {
     "no_speech_prob": None,
 }
 
+_USAGE = TokenUsage(input_tokens=187, output_tokens=12, total_tokens=199)
+_DONE = TextDone(text=TEXT, usage=_USAGE, language="en", duration=6.22, no_speech=False, warnings=[])
+_DELTAS = (TextDelta(delta=TEXT[:13]), TextDelta(delta=TEXT[13:]))
+_EVENTS = "".join(format_sse_event(data_str=event.model_dump_json()).decode() for event in (*_DELTAS, _DONE))
+
 TRANSCRIPT_RESPONSE: dict[str, Any] = {
     "description": "The transcript in the form of `response_format`",
     "model": TranscriptionResponse | VerboseTranscriptionResponse,
@@ -48,6 +56,10 @@ TRANSCRIPT_RESPONSE: dict[str, Any] = {
                     "value": {**_BRIEF, "language": "english", "task": "transcribe", "segments": [_SEGMENT]}
                 },
             }
+        },
+        "text/event-stream": {
+            "schema": {"type": "string"},
+            "examples": {"stream=true": {"value": _EVENTS}},
         },
         "text/plain": {
             "schema": {"type": "string"},

@@ -82,6 +82,8 @@ class Server(_Section):
         model_name: what `GET /v1/models` lists, the engine's model when empty.
         model_aliases: further names that requests may use for it.
         spool_dir: folder for uploads and decoded audio while they are worked on, the system's when empty.
+        keep_alive_seconds: longest silence of a stream before a comment is sent; proxies give up on what is silent,
+            as a rule after 60 s. A stream whose first text takes longer begins with such a comment.
     """
 
     host: str = "127.0.0.1"
@@ -89,6 +91,7 @@ class Server(_Section):
     model_name: str = ""
     model_aliases: tuple[str, ...] = ("whisper-1",)
     spool_dir: str = ""
+    keep_alive_seconds: Seconds = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 

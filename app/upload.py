@@ -20,7 +20,7 @@ from multipart import (
 from starlette.requests import ClientDisconnect, Request
 
 from app.settings import Limits
-from app.transcription.exceptions import InvalidFieldError, Limit, MalformedRequestError, TooLargeError
+from app.transcription.exceptions import ClientGoneError, InvalidFieldError, Limit, MalformedRequestError, TooLargeError
 
 AUDIO_FIELDS: Final = ("audio", "file")
 _MAX_FIELD_BYTES = 64 * 1024  # of one text field; the prompt's own limit is far below
@@ -53,7 +53,8 @@ async def read_upload(request: Request, spool: Path, limits: Limits, *, raw_allo
 
     Raises:
         TooLargeError: as soon as the limit is passed, before the rest is read.
-        MalformedRequestError: not a form, broken form, client gone.
+        MalformedRequestError: not a form, broken form.
+        ClientGoneError: the body is not complete and never will be.
         InvalidFieldError: no audio, several, or text in its place.
     """
     blocks = _bounded(request, limits)
@@ -100,7 +101,7 @@ async def _bounded(request: Request, limits: Limits) -> AsyncIterator[bytes]:
                 block.clear()
     except ClientDisconnect as error:
         msg = "the client left before the body was complete"
-        raise MalformedRequestError(msg) from error
+        raise ClientGoneError(msg) from error
     if block:
         yield bytes(block)
 

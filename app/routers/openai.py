@@ -17,5 +17,5 @@ router = APIRouter(tags=["OpenAI"])
     openapi_extra={"requestBody": audio_body("file", raw=False)},
 )
 async def create_transcription(request: Request, runtime: ReadyRuntimeDep, spool: SpoolDep) -> Response:
-    """For clients of OpenAI's SDKs: the audio as `file` of a form. Streaming is not served yet."""
+    """For clients of OpenAI's SDKs: the audio as `file` of a form."""
     return await answer(request, runtime, spool, raw_allowed=False)

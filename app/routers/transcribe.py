@@ -8,8 +8,10 @@ from fastapi import APIRouter, Request, Response
 from app.dependencies import ReadyRuntimeDep, SpoolDep
 from app.documentation import ERROR_RESPONSES, TRANSCRIPT_RESPONSE, audio_body
 from app.runtime import Runtime
+from app.schemas.events import TextDelta, TextDone
 from app.schemas.requests import ResponseFormat, TranscriptionFields, parse_fields
 from app.schemas.responses import TranscriptionResponse, VerboseTranscriptionResponse
+from app.streaming import EventStream, SendEvent, while_connected
 from app.transcription.exceptions import InvalidFieldError, Limit, UnknownModelError
 from app.transcription.formats import to_srt, to_text, to_vtt
 from app.transcription.languages import parse_language
@@ -38,13 +40,22 @@ async def transcribe(request: Request, runtime: ReadyRuntimeDep, spool: SpoolDep
 
 
 async def answer(request: Request, runtime: Runtime, spool: Path, *, raw_allowed: bool) -> Response:
-    """Read, transcribe, render."""
+    """Read, transcribe, render; the response of a stream does the latter two itself."""
     upload = await read_upload(request, spool, runtime.settings.limits, raw_allowed=raw_allowed)
     fields = parse_fields(TranscriptionFields, upload.fields)
     options = _options(fields, runtime)
-    transcript = await runtime.transcriber.transcribe(
-        upload.path, options, request_id=request.scope["state"]["request_id"]
-    )
+    request_id = request.scope["state"]["request_id"]
+
+    async def stream(send_event: SendEvent) -> TextDone:
+        async def emit(text: str) -> None:
+            await send_event(TextDelta(delta=text))
+
+        return TextDone.of(await runtime.transcriber.transcribe(upload.path, options, request_id=request_id, emit=emit))
+
+    if fields.stream:
+        return EventStream(request, stream, keep_alive_seconds=runtime.settings.server.keep_alive_seconds)
+    work = runtime.transcriber.transcribe(upload.path, options, request_id=request_id)
+    transcript = await while_connected(request.receive, work)
     response = render(transcript, fields)
     response.headers["Server-Timing"] = _server_timing(transcript.stages)
     return response

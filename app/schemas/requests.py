@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from app.transcription.exceptions import InvalidFieldError
 
@@ -38,17 +37,19 @@ class TranscriptionFields(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
         default=0.0, description="0 decodes greedily"
     )
-    stream: bool = Field(default=False, description="not served yet: only false is taken")
+    stream: bool = Field(
+        default=False, description="answer with server-sent events as the text becomes known; with `json` alone"
+    )
     timestamp_granularities: tuple[Literal["segment"], ...] = Field(
         default=(), alias="timestamp_granularities[]", description="with `verbose_json`; segments alone have times"
     )
 
-    @field_validator("stream")
-    @classmethod
-    def _no_stream(cls, stream: bool) -> bool:
-        if stream:
-            raise PydanticCustomError("unsupported", "streaming is not served yet; leave it out or send false")
-        return stream
+    @model_validator(mode="after")
+    def _streams_are_json(self) -> Self:
+        if self.stream and self.response_format is not ResponseFormat.JSON:
+            msg = f"stream=true needs response_format=json; {self.response_format} is written when all is known"
+            raise InvalidFieldError(msg, param="response_format")
+        return self
 
     @model_validator(mode="after")
     def _granularities_need_verbose(self) -> Self:

@@ -19,7 +19,7 @@ class Usage(BaseModel):
     seconds: float = Field(description="of audio", examples=[6.22])
 
 
-class Warning(BaseModel):  # noqa: A001  # the wire's word
+class WarningDetail(BaseModel):
     """Something the caller should know although there is a result."""
 
     code: str = Field(examples=["truncated"])
@@ -39,7 +39,7 @@ class TranscriptionResponse(BaseModel):
     duration: float = Field(description="seconds of audio", examples=[6.22])
     no_speech: bool = Field(description="whether the audio holds no speech")
     usage: Usage
-    warnings: list[Warning]
+    warnings: list[WarningDetail]
 
     @classmethod
     def of(cls, transcript: Transcript) -> Self:
@@ -50,7 +50,7 @@ class TranscriptionResponse(BaseModel):
             duration=transcript.duration,
             no_speech=transcript.no_speech,
             usage=Usage(seconds=transcript.duration),
-            warnings=[Warning.of(warning) for warning in transcript.warnings],
+            warnings=[WarningDetail.of(warning) for warning in transcript.warnings],
         )
 
 

@@ -1,34 +1,31 @@
-"""The use case: an upload becomes a transcript."""
+"""The use case: an upload becomes a transcript, told at once or as it grows."""
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from app.transcription.admission import Admission
 from app.transcription.exceptions import InferenceTimeoutError
+from app.transcription.hearing import Heard, Listener
+from app.transcription.joining import join, joiner
 from app.transcription.preparation import Preparer, map_waveform
-from app.transcription.transcript import Segment, StageSeconds, Transcript, TranscriptionOptions
-from app.transcription.types import AudioWarning, PreparedAudio, SegmentSpan
-from engine.interface import SAMPLE_RATE, SpeechEngine, SpeechRequest, Waveform
+from app.transcription.transcript import StageSeconds, Transcript, TranscriptionOptions
+from app.transcription.types import AudioWarning, PreparedAudio
 
-JOINER = " "  # between the texts of segments
+Emit = Callable[[str], Awaitable[None]]
+"""Takes what is new of a transcript's text; all it takes joins to the whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
-    """What the engine made of one segment."""
+class _Turn:
+    """A segment in the engine, and what it has told since somebody looked; None at its end."""
 
-    segment: Segment
-    complete: bool
-    input_tokens: int
-    output_tokens: int
+    task: asyncio.Task[Heard]
+    told: asyncio.Queue[str | None]
 
 
 class Transcriber:
@@ -37,20 +34,28 @@ class Transcriber:
     def __init__(
         self,
         *,
-        engine: SpeechEngine,
+        listener: Listener,
         preparer: Preparer,
         admission: Admission,
         segments_per_request: int,
         inference_timeout_seconds: float,
     ) -> None:
-        self._engine = engine
+        self._listener = listener
         self._preparer = preparer
         self._admission = admission
         self._segments_per_request = segments_per_request
         self._inference_timeout_seconds = inference_timeout_seconds
 
-    async def transcribe(self, upload: Path, options: TranscriptionOptions, *, request_id: str) -> Transcript:
+    async def transcribe(
+        self, upload: Path, options: TranscriptionOptions, *, request_id: str, emit: Emit | None = None
+    ) -> Transcript:
         """Transcribe one upload; the decoded waveform is written beside it.
+
+        Cancellation aborts what the engine holds of it.
+
+        Args:
+            emit: awaited with each new piece of the text, in order; the pieces join to the transcript's text exactly.
+                Without it the engine is asked for whole texts, which costs it less.
 
         Raises:
             OverloadedError, InvalidInputError, PreparationError, PreparationTimeoutError, InferenceTimeoutError,
@@ -60,7 +65,7 @@ class Transcriber:
             decoded = upload.with_name("waveform")
             prepared = await self._preparer.prepare(upload, decoded)
             begun = time.monotonic()
-            heard = await self._hear_all(prepared, decoded, options, request_id) if prepared.segments else []
+            heard = await self._hear_all(prepared, decoded, options, request_id, emit) if prepared.segments else []
             stages = StageSeconds(
                 queue=queue_seconds,
                 decode=prepared.decode_seconds,
@@ -75,7 +80,7 @@ class Transcriber:
                 AudioWarning("output_limit", f"The text was cut at the token budget from {', '.join(cut)}.")
             )
         return Transcript(
-            text=JOINER.join(segment.text for segment in segments),
+            text=join((segment.text for segment in segments), options.language),
             language=options.language,
             duration=prepared.seconds,
             segments=tuple(segments),
@@ -86,60 +91,68 @@ class Transcriber:
         )
 
     async def _hear_all(
-        self, prepared: PreparedAudio, decoded: Path, options: TranscriptionOptions, request_id: str
-    ) -> list[_Heard]:
-        waveform = map_waveform(decoded, prepared)
+        self,
+        prepared: PreparedAudio,
+        decoded: Path,
+        options: TranscriptionOptions,
+        request_id: str,
+        emit: Emit | None,
+    ) -> list[Heard]:
         try:
-            async with (
-                asyncio.timeout(self._inference_timeout_seconds),
-                aclosing(self._hear(waveform, prepared.segments, options, request_id)) as results,
-            ):
-                return [result async for result in results]
+            async with asyncio.timeout(self._inference_timeout_seconds):
+                return await self._hear_in_order(prepared, decoded, options, request_id, emit)
         except TimeoutError:
             msg = f"transcribing took longer than {self._inference_timeout_seconds:g} s; send a shorter file"
             raise InferenceTimeoutError(msg) from None
 
-    async def _hear(
-        self, waveform: Waveform, spans: tuple[SegmentSpan, ...], options: TranscriptionOptions, request_id: str
-    ) -> AsyncGenerator[_Heard, None]:
+    async def _hear_in_order(
+        self,
+        prepared: PreparedAudio,
+        decoded: Path,
+        options: TranscriptionOptions,
+        request_id: str,
+        emit: Emit | None,
+    ) -> list[Heard]:
         """Results in order of time, with at most `segments_per_request` in the engine at once."""
-        running: deque[asyncio.Task[_Heard]] = deque()
-        numbers = count()
+        waveform = map_waveform(decoded, prepared)
+        waiting = deque(enumerate(prepared.segments))
+        running: deque[_Turn] = deque()
+        heard: list[Heard] = []
+        before = ""  # the last text that was not empty
         try:
-            for span in spans:
-                if len(running) == self._segments_per_request:
-                    yield await running.popleft()
-                index = next(numbers)
-                running.append(asyncio.create_task(self._hear_one(waveform, index, span, options, request_id)))
-            while running:
-                yield await running.popleft()
+            while waiting or running:
+                while waiting and len(running) < self._segments_per_request:
+                    index, span = waiting.popleft()
+                    told: asyncio.Queue[str | None] = asyncio.Queue()
+                    hearing = self._listener.hear(
+                        waveform,
+                        index,
+                        span,
+                        options,
+                        request_id=f"{request_id}-{index}",
+                        tell=told.put_nowait if emit else None,
+                    )
+                    task = asyncio.create_task(hearing)
+                    task.add_done_callback(partial(_end, told))
+                    running.append(_Turn(task, told))
+                if emit is not None:
+                    await _pass_on(running[0].told, before, options.language, emit)
+                heard.append(await running[0].task)
+                before = heard[-1].segment.text or before
+                running.popleft()
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            for turn in running:
+                turn.task.cancel()
+            await asyncio.gather(*(turn.task for turn in running), return_exceptions=True)
+        return heard
 
-    async def _hear_one(
-        self, waveform: Waveform, index: int, span: SegmentSpan, options: TranscriptionOptions, request_id: str
-    ) -> _Heard:
-        request = SpeechRequest(
-            request_id=f"{request_id}-{index}",
-            waveform=np.array(waveform[span.start : span.end]),
-            language=options.language,
-            context=options.prompt,
-            temperature=options.temperature,
-        )
-        texts: list[str] = []
-        async with aclosing(self._engine.generate(request)) as outputs:
-            async for output in outputs:
-                texts.append(output.text)
-        return _Heard(
-            segment=Segment(
-                index=index,
-                start=span.start / SAMPLE_RATE,
-                end=span.end / SAMPLE_RATE,
-                text="".join(texts).strip(),
-            ),
-            complete=output.finish_reason == "stop",
-            input_tokens=output.prompt_tokens,
-            output_tokens=output.output_tokens,
-        )
+
+def _end(told: "asyncio.Queue[str | None]", _: object) -> None:
+    told.put_nowait(None)
+
+
+async def _pass_on(told: "asyncio.Queue[str | None]", before: str, language: str | None, emit: Emit) -> None:
+    """Emit the pieces of one segment as they come, the joiner to the text before included in the first."""
+    while (piece := await told.get()) is not None:
+        await emit(joiner(before, piece, language) + piece)
+        before = ""

@@ -165,7 +165,7 @@ async def test_a_harmful_request_id_is_replaced(scripted_client: Client) -> None
         ("language", "de", "en"),
         ("prompt", "x" * 50_000, "1000"),
         ("prompt", "x" * 70_000, "65536"),
-        ("stream", "true", "stream"),
+        ("stream", "perhaps", "boolean"),
         ("timestamp_granularities[]", "word", "segment"),
         ("timestamp_granularities[]", "segment", "verbose_json"),
         ("n", "0", "known are"),
