@@ -1,7 +1,9 @@
 """The chat form in which Qwen2.5-Omni transcribes, and how much it may say.
 
-The system line and the instruction are those of the model's authors (Qwen2.5-Omni cookbooks, "universal audio
-understanding"); the embedded checkpoint is trained on the same words.
+The system line and the instructions are those of the model's authors: Qwen2.5-Omni's cookbook "universal audio
+understanding" has them for Chinese, English, French and Russian with a clause against punctuation, and Qwen3-Omni's
+documentation gives the same words without it as the form for Chinese and for all other languages. The embedded
+checkpoint is trained on the English ones.
 """
 
 import math
@@ -44,6 +46,9 @@ LANGUAGE_NAMES = {
     "zh": "Chinese",
 }
 
+# Where the authors do not ask in English.
+_INSTRUCTIONS = {"zh": "请将这段中文语音转换为纯文本。"}
+
 
 def instruction(language: str | None, context: str = "") -> str:
     """The user's words after the audio.
@@ -52,8 +57,11 @@ def instruction(language: str | None, context: str = "") -> str:
         language: a key of LANGUAGE_NAMES, or None to let the model tell.
         context: words or a sentence that are likely to occur.
     """
-    speech = f"the {LANGUAGE_NAMES[language]} audio" if language else "the audio"
-    words = f"Transcribe {speech} into text."
+    if language in _INSTRUCTIONS:
+        words = _INSTRUCTIONS[language]
+    else:
+        speech = f"the {LANGUAGE_NAMES[language]} audio" if language else "the audio"
+        words = f"Transcribe {speech} into text."
     inert = neutralise(context).strip()
     return f"{words} Context: {inert}" if inert else words
 
