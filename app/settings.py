@@ -42,7 +42,7 @@ class Limits(_Section):
         max_channels: of the sound stream.
         min_sample_rate: of the sound stream, in Hz.
         max_sample_rate: of the sound stream, in Hz.
-        max_prompt_characters: of the caller's context.
+        max_prompt_characters: of the caller's context, prompt and hotwords together.
         decode_timeout_seconds: for decoding and segmenting one upload.
         inference_timeout_seconds: for all segments of one upload, from the first to the last.
     """
@@ -72,6 +72,22 @@ class Concurrency(_Section):
     queued_requests: Annotated[int, Field(ge=0)] = 256
     segments_per_request: PositiveInt = 4
     decode_workers: PositiveInt = 2
+
+
+class Guards(_Section):
+    """What is done about the ways in which a speech model fails; each adds a warning where it steps in.
+
+    Attributes:
+        special_tokens: remove the model's markup, such as `<|im_end|>`, from the text.
+        wrapper_sentences: remove words of the model around the transcript ("The audio says: ...").
+        repetition_loops: end an answer that repeats itself and ask once more.
+        prompt_echo: ask again without the prompt where an answer consists of words of the prompt alone.
+    """
+
+    special_tokens: bool = True
+    wrapper_sentences: bool = True
+    repetition_loops: bool = True
+    prompt_echo: bool = True
 
 
 class Server(_Section):
@@ -111,6 +127,7 @@ class Settings(BaseSettings):
     engine: EngineConfig = EngineConfig()
     limits: Limits = Limits()
     concurrency: Concurrency = Concurrency()
+    guards: Guards = Guards()
     server: Server = Server()
 
     @property

@@ -78,16 +78,19 @@ def _options(fields: TranscriptionFields, runtime: Runtime) -> TranscriptionOpti
     if fields.model is not None and fields.model not in (settings.model_name, *settings.server.model_aliases):
         known = ", ".join((settings.model_name, *settings.server.model_aliases))
         raise UnknownModelError(f"there is no model {fields.model[:100]!r}; served are {known}", param="model")
-    allowed = settings.limits.max_prompt_characters
-    if len(fields.prompt) > allowed:
-        limit = Limit("prompt characters", allowed, "OMNIHEAR_LIMITS_MAX_PROMPT_CHARACTERS")
-        msg = f"`prompt` has {len(fields.prompt)} characters; at most {allowed} are taken"
-        raise InvalidFieldError(msg, param="prompt", limit=limit)
-    return TranscriptionOptions(
+    options = TranscriptionOptions(
         language=parse_language(fields.language, settings.engine.languages),
         prompt=fields.prompt,
+        hotwords=fields.hotwords,
         temperature=fields.temperature,
     )
+    allowed = settings.limits.max_prompt_characters
+    if len(options.context) > allowed:
+        limit = Limit("prompt characters", allowed, "OMNIHEAR_LIMITS_MAX_PROMPT_CHARACTERS")
+        param = "prompt" if len(fields.prompt) > allowed or not fields.hotwords else "hotwords"
+        msg = f"prompt and hotwords have {len(options.context)} characters; at most {allowed} are taken"
+        raise InvalidFieldError(msg, param=param, limit=limit)
+    return options
 
 
 def _server_timing(stages: StageSeconds) -> str:

@@ -2,11 +2,11 @@
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from app.transcription.exceptions import InvalidFieldError
 
@@ -33,6 +33,11 @@ class TranscriptionFields(BaseModel):
         examples=["en", "en-US", "english"],
     )
     prompt: str = Field(default="", description="words that are likely to occur", examples=["omnihear, RTFx"])
+    hotwords: tuple[str, ...] = Field(
+        default=(),
+        description="names and terms that are likely to occur: separated by commas, or the field several times",
+        examples=["Grigson, RTFx"],
+    )
     response_format: ResponseFormat = Field(default=ResponseFormat.JSON, description="form of the answer")
     temperature: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
         default=0.0, description="0 decodes greedily"
@@ -43,6 +48,11 @@ class TranscriptionFields(BaseModel):
     timestamp_granularities: tuple[Literal["segment"], ...] = Field(
         default=(), alias="timestamp_granularities[]", description="with `verbose_json`; segments alone have times"
     )
+
+    @field_validator("hotwords", mode="before")
+    @classmethod
+    def _separate(cls, given: Sequence[str]) -> tuple[str, ...]:
+        return tuple(word.strip() for text in given for word in text.split(",") if word.strip())
 
     @model_validator(mode="after")
     def _streams_are_json(self) -> Self:
@@ -58,6 +68,8 @@ class TranscriptionFields(BaseModel):
             raise InvalidFieldError(msg, param="timestamp_granularities[]")
         return self
 
+
+REPEATABLE = ("hotwords", "timestamp_granularities[]")
 
 Fields = TypeVar("Fields", bound=BaseModel)
 
@@ -77,11 +89,11 @@ def parse_fields(schema: type[Fields], pairs: Iterable[tuple[str, str]]) -> Fiel
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(known)}"
             raise InvalidFieldError(f"there is no field `{name}`; {hint}", param=name, code="unknown_field")
-        if len(given) > 1 and not name.endswith("[]"):
+        if len(given) > 1 and name not in REPEATABLE:
             raise InvalidFieldError(f"`{name}` is given {len(given)} times; give it once", param=name)
     try:
         return schema.model_validate(
-            {name: given if name.endswith("[]") else given[0] for name, given in values.items()}
+            {name: given if name in REPEATABLE else given[0] for name, given in values.items()}
         )
     except ValidationError as error:
         raise _refusal(error.errors()[0]) from None

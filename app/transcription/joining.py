@@ -6,10 +6,11 @@ import regex
 
 _UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th"})
 # Scripts written without spaces between words, their punctuation and full-width forms.
-_UNSPACED = regex.compile(
+UNSPACED_CLASS = (
     r"[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Bopomofo}\p{Script=Thai}\p{Script=Lao}"
     r"\p{Script=Khmer}\p{Script=Myanmar}\p{Block=CJK_Symbols_And_Punctuation}\p{Block=Halfwidth_And_Fullwidth_Forms}]"
 )
+_UNSPACED = regex.compile(UNSPACED_CLASS)
 
 
 def is_unspaced(character: str) -> bool:

@@ -2,15 +2,17 @@
 
 import asyncio
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from app.transcription.admission import Admission
 from app.transcription.exceptions import InferenceTimeoutError
-from app.transcription.hearing import Heard, Listener
+from app.transcription.guards import PROMPT_ECHO, REPETITION, SPECIAL_TOKENS, WRAPPER
+from app.transcription.hearing import OUTPUT_LIMIT, Heard, Listener
 from app.transcription.joining import join, joiner
 from app.transcription.preparation import Preparer, map_waveform
 from app.transcription.transcript import StageSeconds, Transcript, TranscriptionOptions
@@ -18,6 +20,15 @@ from app.transcription.types import AudioWarning, PreparedAudio
 
 Emit = Callable[[str], Awaitable[None]]
 """Takes what is new of a transcript's text; all it takes joins to the whole."""
+
+MOST_TIMES: Final = 10  # named in one warning
+MESSAGES: Final = {
+    OUTPUT_LIMIT: "The text was cut at the token budget.",
+    SPECIAL_TOKENS: "Markup of the model was removed from the text.",
+    WRAPPER: "Words of the model around the transcript were removed.",
+    REPETITION: "The model repeated itself; one copy was kept, and what a second attempt has after it.",
+    PROMPT_ECHO: "The model gave back the prompt where it was not spoken; that was dropped.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +85,11 @@ class Transcriber:
             )
         segments = [result.segment for result in heard if result.segment.text]
         warnings = list(prepared.warnings)
-        cut = [f"{result.segment.start:.1f} s" for result in heard if not result.complete]
-        if cut:
-            warnings.append(
-                AudioWarning("output_limit", f"The text was cut at the token budget from {', '.join(cut)}.")
-            )
+        warnings.extend(_explain(heard))
+        named = {result.language for result in heard if result.language}
         return Transcript(
             text=join((segment.text for segment in segments), options.language),
-            language=options.language,
+            language=options.language or (named.pop() if len(named) == 1 else None),
             duration=prepared.seconds,
             segments=tuple(segments),
             warnings=tuple(warnings),
@@ -145,6 +153,21 @@ class Transcriber:
                 turn.task.cancel()
             await asyncio.gather(*(turn.task for turn in running), return_exceptions=True)
         return heard
+
+
+def _explain(heard: list[Heard]) -> list[AudioWarning]:
+    """One warning for each kind of finding, with the times of the segments concerned."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for result in heard:
+        for code in result.findings:
+            found[code].append(f"{result.segment.start:.1f} s")
+    warnings = []
+    for code, times in found.items():
+        rest = f" and {len(times) - MOST_TIMES} more" if len(times) > MOST_TIMES else ""
+        warnings.append(
+            AudioWarning(code, f"{MESSAGES[code]} In segments from: {', '.join(times[:MOST_TIMES])}{rest}.")
+        )
+    return warnings
 
 
 def _end(told: "asyncio.Queue[str | None]", _: object) -> None:

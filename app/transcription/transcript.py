@@ -12,12 +12,19 @@ class TranscriptionOptions:
     Attributes:
         language: ISO 639-1 code that the engine serves, None to let the model tell.
         prompt: words or a sentence that are likely to occur.
+        hotwords: names and terms that are likely to occur.
         temperature: 0 decodes greedily.
     """
 
     language: str | None = None
     prompt: str = ""
+    hotwords: tuple[str, ...] = ()
     temperature: float = 0.0
+
+    @property
+    def context(self) -> str:
+        """Prompt and hotwords, as the engine is told them."""
+        return " ".join(part for part in (self.prompt.strip(), ", ".join(self.hotwords)) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +65,8 @@ class Transcript:
 
     Attributes:
         text: of all segments, joined.
-        language: ISO 639-1 code as asked for, or the only one the model speaks; None when nobody said.
+        language: ISO 639-1 code as asked for, the only one the model speaks, or the one that the model named; None when
+            nobody said.
         duration: seconds of audio.
         segments: in order of time; none where there is no speech.
         warnings: what the caller should know.

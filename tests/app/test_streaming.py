@@ -161,7 +161,7 @@ async def test_what_fails_before_the_first_text_has_its_status(route: str, make_
 
 async def test_what_fails_later_is_the_last_event_and_counts(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "app.access")
-    engine = ScriptedEngine(lambda request: Act(words=("half",), fail=request.request_id != "warm-up"))
+    engine = ScriptedEngine(lambda request: Act(words=("half", "way"), fail=request.request_id != "warm-up"))
     async with live(engine) as client:
         first, last = await read(client, SPEECH)
         healthy = await client.get("/health/ready")
@@ -255,7 +255,7 @@ async def test_openais_synchronous_sdk_streams() -> None:
 
 
 async def test_openais_sdk_raises_what_fails_after_the_start() -> None:
-    engine = ScriptedEngine(lambda request: Act(words=("half",), fail=request.request_id != "warm-up"))
+    engine = ScriptedEngine(lambda request: Act(words=("half", "way"), fail=request.request_id != "warm-up"))
     async with (
         live(engine) as client,
         openai.AsyncOpenAI(base_url=f"{client.base_url}/v1", api_key="none", max_retries=0) as sdk,
