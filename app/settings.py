@@ -65,12 +65,14 @@ class Concurrency(_Section):
         running_requests: admitted to decoding and inference together.
         queued_requests: that wait for a place; more are refused with 429.
         segments_per_request: segments of one file that the engine holds at a time, so that it does not starve others.
+        files_per_batch: files of one batch that are worked on at a time; each of them counts as a running request.
         decode_workers: processes that decode and segment.
     """
 
     running_requests: PositiveInt = 32
     queued_requests: Annotated[int, Field(ge=0)] = 256
     segments_per_request: PositiveInt = 4
+    files_per_batch: PositiveInt = 4
     decode_workers: PositiveInt = 2
 
 

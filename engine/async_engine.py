@@ -203,7 +203,7 @@ async def _generate(
     from vllm.v1.engine.exceptions import EngineDeadError as VllmEngineDeadError
 
     prompt = {
-        "prompt": build_prompt(request.language, request.context),
+        "prompt": build_prompt(request.language, request.context, task=request.task),
         "multi_modal_data": {"audio": (_long_enough(request.waveform), SAMPLE_RATE)},
     }
     try:

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, Field
 
 from app.schemas.errors import ErrorDetail
-from app.schemas.responses import WarningDetail
+from app.schemas.responses import ChannelTranscript, WarningDetail
 from app.transcription.transcript import Transcript
 
 
@@ -35,6 +35,9 @@ class TextDone(BaseModel):
     duration: float = Field(description="seconds of audio", examples=[6.22])
     no_speech: bool = Field(description="whether the audio holds no speech")
     warnings: list[WarningDetail]
+    channels: list[ChannelTranscript] | None = Field(
+        default=None, exclude_if=lambda value: value is None, description="with `channels=separate`"
+    )
 
     @classmethod
     def of(cls, transcript: Transcript) -> Self:
@@ -50,6 +53,7 @@ class TextDone(BaseModel):
             duration=transcript.duration,
             no_speech=transcript.no_speech,
             warnings=[WarningDetail.of(warning) for warning in transcript.warnings],
+            channels=ChannelTranscript.all_of(transcript),
         )
 
 

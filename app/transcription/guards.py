@@ -117,7 +117,7 @@ _CHINESE_NAMES = {
 }  # fmt: skip
 _LANGUAGE = rf"(?P<language>{'|'.join([*LANGUAGE_NAMES.values(), 'Mandarin', *_CHINESE_NAMES])})"
 _SOUND = r"(?:audio|speech|recording|voice|sound|clip|message|video)"
-_WORDS = r"(?:transcription|transcript|contents?|text|words)"
+_WORDS = r"(?:transcription|translation|transcript|contents?|text|words)"
 
 # A sentence of the model's own ends in a colon or stands before a quote: without either it may have been spoken.
 _WRAPPER = regex.compile(
@@ -131,7 +131,7 @@ _WRAPPER = regex.compile(
         (?:\ transcribed(?:\ verbatim)?)?
         \ (?:is|are|says?|said|reads?|contains?|states?|goes)
         (?:\ in\ {_LANGUAGE})?(?:,?\ saying)?(?:\ as\ follows|\ the\ following(?:\ \w+)?)?
-        |(?:the\ )?(?:transcription|transcript)
+        |(?:the\ )?(?:transcription|translation|transcript)
     )
     (?:\s*[:：]\s*|,?\s*(?=[{_OPENING}]))(?P<quote>[{_OPENING}])?
     |the\ {_SOUND}\ is\ in\ {_LANGUAGE},?\ saying[,:]?\s+(?P<quote>[{_OPENING}])?

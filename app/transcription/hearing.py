@@ -8,10 +8,11 @@ from typing import Final
 import numpy as np
 
 from app.transcription.guards import PROMPT_ECHO, GuardPolicy, SegmentGuard, is_echo, may_be_echo
+from app.transcription.mixing import Channels
 from app.transcription.transcript import Segment, TranscriptionOptions
 from app.transcription.types import SegmentSpan
 from app.transcription.units import append, continuation, similarity
-from engine.interface import SAMPLE_RATE, SpeechEngine, SpeechOutput, SpeechRequest, Waveform
+from engine.interface import SAMPLE_RATE, SpeechEngine, SpeechOutput, SpeechRequest
 
 Tell = Callable[[str], None]
 """Takes what is new of a segment's text; all it takes joins to the whole."""
@@ -62,7 +63,7 @@ class Listener:
 
     async def hear(
         self,
-        waveform: Waveform,
+        waveform: Channels,
         index: int,
         span: SegmentSpan,
         options: TranscriptionOptions,
@@ -73,6 +74,7 @@ class Listener:
         """Turn one stretch of `waveform` into text, with two requests at most.
 
         Args:
+            waveform: shape = (n_channels, n_samples).
             index: of the segment in its file.
             request_id: unique among the engine's requests.
             tell: learns of the text as it grows; the engine is asked for the whole at once when None.
@@ -82,7 +84,8 @@ class Listener:
         """
         request = SpeechRequest(
             request_id=request_id,
-            waveform=np.array(waveform[span.start : span.end]),
+            waveform=np.array(waveform[span.channel, span.start : span.end]),
+            task=options.task,
             language=options.language,
             context=options.context,
             temperature=options.temperature,
@@ -94,7 +97,7 @@ class Listener:
             retry = replace(request, request_id=f"{request_id}-again", temperature=RETRY_TEMPERATURE, seed=RETRY_SEED)
             answers.append(await self._ask(retry, None))
             if not answers[1].guard.looped:
-                text = append(text, continuation(text, answers[1].text), options.language)
+                text = append(text, continuation(text, answers[1].text), options.text_language)
         elif self._policy.prompt_echo and is_echo(text, request.context):
             answers.append(await self._ask(replace(request, request_id=f"{request_id}-again", context=""), None))
             if similarity(text, answers[1].text) < GENUINE:
@@ -104,7 +107,13 @@ class Listener:
         if answers[-1].last.finish_reason == "length" and not answers[0].guard.looped:
             findings.append(OUTPUT_LIMIT)
         return Heard(
-            segment=Segment(index=index, start=span.start / SAMPLE_RATE, end=span.end / SAMPLE_RATE, text=text),
+            segment=Segment(
+                index=index,
+                start=span.start / SAMPLE_RATE,
+                end=span.end / SAMPLE_RATE,
+                text=text,
+                channel=span.channel + 1 if options.separate_channels else None,
+            ),
             findings=tuple(findings),
             language=answers[0].guard.language,
             input_tokens=sum(answer.last.prompt_tokens for answer in answers),

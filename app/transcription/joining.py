@@ -1,6 +1,7 @@
 """How the texts of segments become one text."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import regex
 
@@ -30,9 +31,48 @@ def joiner(before: str, after: str, language: str | None) -> str:
     return "" if unspaced == 2 or (unspaced and language in _UNSPACED_LANGUAGES) else " "
 
 
-def join(texts: Iterable[str], language: str | None) -> str:
-    """All texts as one; empty ones leave no trace."""
-    whole = ""
-    for text in texts:
-        whole += joiner(whole, text, language) + text
-    return whole
+def label(channel: int) -> str:
+    """What stands before the words of a channel, counted from 1."""
+    return f"Channel {channel}: "
+
+
+@dataclass
+class Joining:
+    """A text that grows by segments, or by pieces of them, so that both ways end in the same text.
+
+    Attributes:
+        text: so far.
+    """
+
+    language: str | None
+    text: str = ""
+    _before: str = ""  # the last words, of the segments before
+    _channel: int | None = None
+
+    def begin(self, words: str, channel: int | None) -> str:
+        """Add the first words of a segment, at least one character; returns what is new of the text.
+
+        Args:
+            channel: that says them, None where channels are not told apart. Another than before begins a line.
+        """
+        if channel is None or channel == self._channel:
+            lead = joiner(self._before, words, self.language)
+        else:
+            lead = f"{chr(10) if self.text else ''}{label(channel)}"
+        self._channel = channel
+        return self.go_on(lead + words)
+
+    def go_on(self, words: str) -> str:
+        """Add more of the same segment; returns it."""
+        self.text += words
+        self._before = words or self._before
+        return words
+
+
+def join(texts: Iterable[tuple[str, int | None]], language: str | None) -> str:
+    """All texts as one, each with its channel; empty ones leave no trace."""
+    joining = Joining(language)
+    for text, channel in texts:
+        if text:
+            joining.begin(text, channel)
+    return joining.text

@@ -13,7 +13,7 @@ from app.transcription.admission import Admission
 from app.transcription.exceptions import InferenceTimeoutError
 from app.transcription.guards import PROMPT_ECHO, REPETITION, SPECIAL_TOKENS, WRAPPER
 from app.transcription.hearing import OUTPUT_LIMIT, Heard, Listener
-from app.transcription.joining import join, joiner
+from app.transcription.joining import Joining, join
 from app.transcription.preparation import Preparer, map_waveform
 from app.transcription.transcript import StageSeconds, Transcript, TranscriptionOptions
 from app.transcription.types import AudioWarning, PreparedAudio
@@ -35,6 +35,7 @@ MESSAGES: Final = {
 class _Turn:
     """A segment in the engine, and what it has told since somebody looked; None at its end."""
 
+    channel: int | None
     task: asyncio.Task[Heard]
     told: asyncio.Queue[str | None]
 
@@ -73,8 +74,8 @@ class Transcriber:
             EngineError.
         """
         async with self._admission.permit() as queue_seconds:
-            decoded = upload.with_name("waveform")
-            prepared = await self._preparer.prepare(upload, decoded)
+            decoded = upload.with_suffix(".waveform")
+            prepared = await self._preparer.prepare(upload, decoded, separate=options.separate_channels)
             begun = time.monotonic()
             heard = await self._hear_all(prepared, decoded, options, request_id, emit) if prepared.segments else []
             stages = StageSeconds(
@@ -88,9 +89,11 @@ class Transcriber:
         warnings.extend(_explain(heard))
         named = {result.language for result in heard if result.language}
         return Transcript(
-            text=join((segment.text for segment in segments), options.language),
-            language=options.language or (named.pop() if len(named) == 1 else None),
+            text=join(((segment.text, segment.channel) for segment in segments), options.text_language),
+            task=options.task,
+            language=options.text_language or (named.pop() if len(named) == 1 else None),
             duration=prepared.seconds,
+            n_channels=prepared.n_channels if options.separate_channels else 0,
             segments=tuple(segments),
             warnings=tuple(warnings),
             input_tokens=sum(result.input_tokens for result in heard),
@@ -126,7 +129,7 @@ class Transcriber:
         waiting = deque(enumerate(prepared.segments))
         running: deque[_Turn] = deque()
         heard: list[Heard] = []
-        before = ""  # the last text that was not empty
+        joining = Joining(options.text_language)
         try:
             while waiting or running:
                 while waiting and len(running) < self._segments_per_request:
@@ -142,11 +145,10 @@ class Transcriber:
                     )
                     task = asyncio.create_task(hearing)
                     task.add_done_callback(partial(_end, told))
-                    running.append(_Turn(task, told))
+                    running.append(_Turn(span.channel + 1 if options.separate_channels else None, task, told))
                 if emit is not None:
-                    await _pass_on(running[0].told, before, options.language, emit)
+                    await _pass_on(running[0], joining, emit)
                 heard.append(await running[0].task)
-                before = heard[-1].segment.text or before
                 running.popleft()
         finally:
             for turn in running:
@@ -174,8 +176,9 @@ def _end(told: "asyncio.Queue[str | None]", _: object) -> None:
     told.put_nowait(None)
 
 
-async def _pass_on(told: "asyncio.Queue[str | None]", before: str, language: str | None, emit: Emit) -> None:
-    """Emit the pieces of one segment as they come, the joiner to the text before included in the first."""
-    while (piece := await told.get()) is not None:
-        await emit(joiner(before, piece, language) + piece)
-        before = ""
+async def _pass_on(turn: _Turn, joining: Joining, emit: Emit) -> None:
+    """Emit the pieces of one segment as they come, what joins it to those before included."""
+    step: Callable[[str], str] = partial(joining.begin, channel=turn.channel)
+    while (piece := await turn.told.get()) is not None:
+        await emit(step(piece))
+        step = joining.go_on

@@ -208,7 +208,7 @@ async def test_leaving_while_decoding_ends_the_work(tmp_path: Path) -> None:
     async with live(engine, server={"spool_dir": str(tmp_path)}) as client:
         (spool,) = files(tmp_path)
         leaving = asyncio.create_task(client.post(ROUTES[0], files={"file": long}))
-        await eventually(lambda: list(spool.rglob("waveform")), seconds=30)
+        await eventually(lambda: list(spool.rglob("*.waveform")), seconds=30)
         served = len(engine.requests)
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)

@@ -40,6 +40,14 @@ def test_no_language_is_named_where_the_model_shall_tell() -> None:
     assert "Transcribe the audio into text.<|im_end|>" in build_prompt(None)
 
 
+def test_a_translation_is_asked_for_in_the_authors_words() -> None:
+    prompt = build_prompt("de", "Grigson", task="translate")
+
+    assert prompt.startswith("<|im_start|>system\nYou are a speech translation model.<|im_end|>")
+    assert "German speech and produce a translation in English text. Context: Grigson<|im_end|>" in prompt
+    assert "Listen to the provided speech and" in build_prompt(None, task="translate")
+
+
 def test_the_context_reaches_the_instruction() -> None:
     assert "Transcribe the audio into text. Context: Grigson, RTFx<|im_end|>" in build_prompt(None, " Grigson,  RTFx ")
 

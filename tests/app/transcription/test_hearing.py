@@ -12,7 +12,7 @@ from app.transcription.types import SegmentSpan
 from engine.interface import SpeechRequest
 from engine.scripted import Act, ScriptedEngine
 
-WAVEFORM = np.zeros(32_000, np.float32)
+WAVEFORM = np.zeros((1, 32_000), np.float32)
 SPAN = SegmentSpan(0, 32_000)
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.transcription.joining import join, joiner
+from app.transcription.joining import Joining, join
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,24 @@ from app.transcription.joining import join, joiner
     ],
 )
 def test_the_joiner_follows_the_script(texts: list[str], language: str | None, whole: str) -> None:
-    assert join(texts, language) == whole
+    assert join(((text, None) for text in texts), language) == whole
 
 
-@given(st.lists(st.text("aé 你のก.。"), max_size=6), st.sampled_from([None, "en", "zh"]))
-def test_the_joiner_can_be_told_before_the_text_is_complete(texts: list[str], language: str | None) -> None:
+@given(
+    st.lists(st.tuples(st.text("aé 你のก.。"), st.sampled_from([None, 1, 2])), max_size=6),
+    st.sampled_from([None, "zh"]),
+)
+def test_the_text_is_the_same_in_pieces(texts: list[tuple[str, int | None]], language: str | None) -> None:
+    joining = Joining(language)
     streamed = ""
-    for text in texts:
+    for text, channel in texts:
         for at, character in enumerate(text):
-            streamed += joiner(streamed, character, language) + character if at == 0 else character
+            streamed += joining.go_on(character) if at else joining.begin(character, channel)
 
-    assert streamed == join(texts, language)
+    assert streamed == joining.text == join(texts, language)
+
+
+def test_another_channel_begins_a_line() -> None:
+    said = [("Hello.", 1), ("How are you?", 1), ("", 2), ("Fine.", 2), ("Good.", 1)]
+
+    assert join(said, "en") == "Channel 1: Hello. How are you?\nChannel 2: Fine.\nChannel 1: Good."
