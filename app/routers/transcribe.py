@@ -1,5 +1,6 @@
 """POST /v1/transcribe, and the way every transcription request takes."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -7,14 +8,14 @@ from fastapi import APIRouter, Request, Response
 from app.dependencies import ReadyRuntimeDep, SpoolDep
 from app.documentation import ERROR_RESPONSES, TRANSCRIPT_RESPONSE, audio_body
 from app.runtime import Runtime
-from app.schemas.events import TextDelta, TextDone
+from app.schemas.events import TextDelta, TextDone, TextSegment
 from app.schemas.requests import BatchFields, Channels, CommonFields, ResponseFormat, TranscriptionFields, parse_fields
 from app.schemas.responses import TranscriptionResponse, VerboseTranscriptionResponse
 from app.streaming import EventStream, SendEvent, while_connected
 from app.transcription.exceptions import InvalidFieldError, Limit, UnknownModelError
 from app.transcription.formats import to_srt, to_text, to_vtt
 from app.transcription.languages import parse_language
-from app.transcription.transcript import StageSeconds, Transcript, TranscriptionOptions
+from app.transcription.transcript import Segment, StageSeconds, Transcript, TranscriptionOptions
 from app.upload import Upload, read_upload
 from engine.prompt import Task
 
@@ -49,10 +50,11 @@ async def answer(
     request_id = request.scope["state"]["request_id"]
 
     async def stream(send_event: SendEvent) -> TextDone:
-        async def emit(text: str) -> None:
-            await send_event(TextDelta(delta=text))
-
-        return TextDone.of(await runtime.transcriber.transcribe(upload.path, options, request_id=request_id, emit=emit))
+        audience = _Stream(send_event, segments=fields.response_format is ResponseFormat.VERBOSE_JSON)
+        transcript = await runtime.transcriber.transcribe(
+            upload.path, options, request_id=request_id, audience=audience
+        )
+        return TextDone.of(transcript)
 
     if isinstance(fields, TranscriptionFields) and fields.stream:
         return EventStream(request, stream, keep_alive_seconds=runtime.settings.server.keep_alive_seconds)
@@ -61,6 +63,21 @@ async def answer(
     response = render(transcript, fields)
     response.headers["Server-Timing"] = _server_timing(transcript.stages)
     return response
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """Tells a client of a transcript as it grows."""
+
+    send_event: SendEvent
+    segments: bool
+
+    async def text(self, piece: str) -> None:
+        await self.send_event(TextDelta(delta=piece))
+
+    async def segment(self, segment: Segment) -> None:
+        if self.segments:
+            await self.send_event(TextSegment.of(segment))
 
 
 def render(transcript: Transcript, fields: CommonFields) -> Response:

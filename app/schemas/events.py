@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from app.schemas.errors import ErrorDetail
 from app.schemas.responses import ChannelTranscript, WarningDetail
-from app.transcription.transcript import Transcript
+from app.transcription.transcript import Segment, Transcript
 
 
 class TextDelta(BaseModel):
@@ -14,6 +14,23 @@ class TextDelta(BaseModel):
 
     type: Literal["transcript.text.delta"] = "transcript.text.delta"
     delta: str = Field(examples=["Good morning,"])
+
+
+class TextSegment(BaseModel):
+    """A segment that is complete; with `verbose_json`."""
+
+    type: Literal["transcript.text.segment"] = "transcript.text.segment"
+    id: str
+    start: float = Field(description="seconds")
+    end: float = Field(description="seconds")
+    speaker: str = Field(description="`Channel 1` and so on with `channels=separate`, else empty")
+    text: str
+
+    @classmethod
+    def of(cls, segment: Segment) -> Self:
+        """Wire form of a segment."""
+        speaker = "" if segment.channel is None else f"Channel {segment.channel}"
+        return cls(id=str(segment.index), start=segment.start, end=segment.end, speaker=speaker, text=segment.text)
 
 
 class TokenUsage(BaseModel):

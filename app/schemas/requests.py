@@ -95,13 +95,14 @@ class TranscriptionFields(BatchFields):
     """Fields of `/v1/transcribe`."""
 
     stream: bool = Field(
-        default=False, description="answer with server-sent events as the text becomes known; with `json` alone"
+        default=False,
+        description="answer with server-sent events as the text becomes known; `verbose_json` adds segments",
     )
 
     @model_validator(mode="after")
     def _streams_are_json(self) -> Self:
-        if self.stream and self.response_format is not ResponseFormat.JSON:
-            msg = f"stream=true needs response_format=json; {self.response_format} is written when all is known"
+        if self.stream and self.response_format not in (ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON):
+            msg = f"stream=true needs response_format json or verbose_json; {self.response_format} has no events"
             raise InvalidFieldError(msg, param="response_format")
         return self
 

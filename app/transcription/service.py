@@ -3,11 +3,11 @@
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from app.transcription.admission import Admission
 from app.transcription.exceptions import InferenceTimeoutError
@@ -15,11 +15,19 @@ from app.transcription.guards import PROMPT_ECHO, REPETITION, SPECIAL_TOKENS, WR
 from app.transcription.hearing import OUTPUT_LIMIT, Heard, Listener
 from app.transcription.joining import Joining, join
 from app.transcription.preparation import Preparer, map_waveform
-from app.transcription.transcript import StageSeconds, Transcript, TranscriptionOptions
+from app.transcription.transcript import Segment, StageSeconds, Transcript, TranscriptionOptions
 from app.transcription.types import AudioWarning, PreparedAudio
 
-Emit = Callable[[str], Awaitable[None]]
-"""Takes what is new of a transcript's text; all it takes joins to the whole."""
+
+class Audience(Protocol):
+    """Learns of a transcript as it grows."""
+
+    async def text(self, piece: str) -> None:
+        """Take what is new of the text; all pieces join to the whole."""
+
+    async def segment(self, segment: Segment) -> None:
+        """Take a segment that is complete and not empty, after its text."""
+
 
 MOST_TIMES: Final = 10  # named in one warning
 MESSAGES: Final = {
@@ -59,15 +67,15 @@ class Transcriber:
         self._inference_timeout_seconds = inference_timeout_seconds
 
     async def transcribe(
-        self, upload: Path, options: TranscriptionOptions, *, request_id: str, emit: Emit | None = None
+        self, upload: Path, options: TranscriptionOptions, *, request_id: str, audience: Audience | None = None
     ) -> Transcript:
         """Transcribe one upload; the decoded waveform is written beside it.
 
         Cancellation aborts what the engine holds of it.
 
         Args:
-            emit: awaited with each new piece of the text, in order; the pieces join to the transcript's text exactly.
-                Without it the engine is asked for whole texts, which costs it less.
+            audience: told in order of time, and waited for. Without one the engine is asked for whole texts, which costs
+                it less.
 
         Raises:
             OverloadedError, InvalidInputError, PreparationError, PreparationTimeoutError, InferenceTimeoutError,
@@ -77,7 +85,7 @@ class Transcriber:
             decoded = upload.with_suffix(".waveform")
             prepared = await self._preparer.prepare(upload, decoded, separate=options.separate_channels)
             begun = time.monotonic()
-            heard = await self._hear_all(prepared, decoded, options, request_id, emit) if prepared.segments else []
+            heard = await self._hear_all(prepared, decoded, options, request_id, audience) if prepared.segments else []
             stages = StageSeconds(
                 queue=queue_seconds,
                 decode=prepared.decode_seconds,
@@ -107,11 +115,11 @@ class Transcriber:
         decoded: Path,
         options: TranscriptionOptions,
         request_id: str,
-        emit: Emit | None,
+        audience: Audience | None,
     ) -> list[Heard]:
         try:
             async with asyncio.timeout(self._inference_timeout_seconds):
-                return await self._hear_in_order(prepared, decoded, options, request_id, emit)
+                return await self._hear_in_order(prepared, decoded, options, request_id, audience)
         except TimeoutError:
             msg = f"transcribing took longer than {self._inference_timeout_seconds:g} s; send a shorter file"
             raise InferenceTimeoutError(msg) from None
@@ -122,7 +130,7 @@ class Transcriber:
         decoded: Path,
         options: TranscriptionOptions,
         request_id: str,
-        emit: Emit | None,
+        audience: Audience | None,
     ) -> list[Heard]:
         """Results in order of time, with at most `segments_per_request` in the engine at once."""
         waveform = map_waveform(decoded, prepared)
@@ -141,15 +149,17 @@ class Transcriber:
                         span,
                         options,
                         request_id=f"{request_id}-{index}",
-                        tell=told.put_nowait if emit else None,
+                        tell=told.put_nowait if audience else None,
                     )
                     task = asyncio.create_task(hearing)
                     task.add_done_callback(partial(_end, told))
                     running.append(_Turn(span.channel + 1 if options.separate_channels else None, task, told))
-                if emit is not None:
-                    await _pass_on(running[0], joining, emit)
+                if audience is not None:
+                    await _pass_on(running[0], joining, audience)
                 heard.append(await running[0].task)
                 running.popleft()
+                if audience is not None and heard[-1].segment.text:
+                    await audience.segment(heard[-1].segment)
         finally:
             for turn in running:
                 turn.task.cancel()
@@ -176,9 +186,9 @@ def _end(told: "asyncio.Queue[str | None]", _: object) -> None:
     told.put_nowait(None)
 
 
-async def _pass_on(turn: _Turn, joining: Joining, emit: Emit) -> None:
-    """Emit the pieces of one segment as they come, what joins it to those before included."""
+async def _pass_on(turn: _Turn, joining: Joining, audience: Audience) -> None:
+    """Tell the pieces of one segment as they come, what joins it to those before included."""
     step: Callable[[str], str] = partial(joining.begin, channel=turn.channel)
     while (piece := await turn.told.get()) is not None:
-        await emit(step(piece))
+        await audience.text(step(piece))
         step = joining.go_on
