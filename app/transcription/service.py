@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,8 +73,8 @@ class Transcriber:
         Cancellation aborts what the engine holds of it.
 
         Args:
-            audience: told in order of time, and waited for. Without one the engine is asked for whole texts, which costs
-                it less.
+            audience: told in order of time, and waited for. Without one the engine is asked for whole texts, which
+                costs it less.
 
         Raises:
             OverloadedError, InvalidInputError, PreparationError, PreparationTimeoutError, InferenceTimeoutError,
@@ -188,7 +187,7 @@ def _end(told: "asyncio.Queue[str | None]", _: object) -> None:
 
 async def _pass_on(turn: _Turn, joining: Joining, audience: Audience) -> None:
     """Tell the pieces of one segment as they come, what joins it to those before included."""
-    step: Callable[[str], str] = partial(joining.begin, channel=turn.channel)
+    begun = False
     while (piece := await turn.told.get()) is not None:
-        await audience.text(step(piece))
-        step = joining.go_on
+        await audience.text(joining.go_on(piece) if begun else joining.begin(piece, turn.channel))
+        begun = True
