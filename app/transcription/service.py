@@ -6,27 +6,17 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from app.transcription.admission import Admission
 from app.transcription.exceptions import InferenceTimeoutError
 from app.transcription.guards import PROMPT_ECHO, REPETITION, SPECIAL_TOKENS, WRAPPER
 from app.transcription.hearing import OUTPUT_LIMIT, Heard, Listener
-from app.transcription.joining import Joining, join
+from app.transcription.mixing import Channels
 from app.transcription.preparation import Preparer, map_waveform
-from app.transcription.transcript import Segment, StageSeconds, Transcript, TranscriptionOptions
-from app.transcription.types import AudioWarning, PreparedAudio
-
-
-class Audience(Protocol):
-    """Learns of a transcript as it grows."""
-
-    async def text(self, piece: str) -> None:
-        """Take what is new of the text; all pieces join to the whole."""
-
-    async def segment(self, segment: Segment) -> None:
-        """Take a segment that is complete and not empty, after its text."""
-
+from app.transcription.telling import Audience, Telling
+from app.transcription.transcript import StageSeconds, Transcript, TranscriptionOptions
+from app.transcription.types import AudioWarning, SegmentSpan
 
 MOST_TIMES: Final = 10  # named in one warning
 MESSAGES: Final = {
@@ -42,9 +32,9 @@ MESSAGES: Final = {
 class _Turn:
     """A segment in the engine, and what it has told since somebody looked; None at its end."""
 
-    channel: int | None
     task: asyncio.Task[Heard]
     told: asyncio.Queue[str | None]
+    overlaps_next: bool
 
 
 class Transcriber:
@@ -80,29 +70,30 @@ class Transcriber:
             OverloadedError, InvalidInputError, PreparationError, PreparationTimeoutError, InferenceTimeoutError,
             EngineError.
         """
+        telling = Telling(options.text_language, audience)
         async with self._admission.permit() as queue_seconds:
             decoded = upload.with_suffix(".waveform")
             prepared = await self._preparer.prepare(upload, decoded, separate=options.separate_channels)
             begun = time.monotonic()
-            heard = await self._hear_all(prepared, decoded, options, request_id, audience) if prepared.segments else []
+            heard = []
+            if prepared.segments:
+                waveform = map_waveform(decoded, prepared)
+                heard = await self._hear_all(waveform, prepared.segments, options, request_id, telling)
             stages = StageSeconds(
                 queue=queue_seconds,
                 decode=prepared.decode_seconds,
                 segment=prepared.segment_seconds,
                 inference=time.monotonic() - begun,
             )
-        segments = [result.segment for result in heard if result.segment.text]
-        warnings = list(prepared.warnings)
-        warnings.extend(_explain(heard))
         named = {result.language for result in heard if result.language}
         return Transcript(
-            text=join(((segment.text, segment.channel) for segment in segments), options.text_language),
+            text=telling.text,
             task=options.task,
             language=options.text_language or (named.pop() if len(named) == 1 else None),
             duration=prepared.seconds,
             n_channels=prepared.n_channels if options.separate_channels else 0,
-            segments=tuple(segments),
-            warnings=tuple(warnings),
+            segments=tuple(telling.segments),
+            warnings=(*prepared.warnings, *_explain(heard)),
             input_tokens=sum(result.input_tokens for result in heard),
             output_tokens=sum(result.output_tokens for result in heard),
             stages=stages,
@@ -110,33 +101,31 @@ class Transcriber:
 
     async def _hear_all(
         self,
-        prepared: PreparedAudio,
-        decoded: Path,
+        waveform: Channels,
+        spans: tuple[SegmentSpan, ...],
         options: TranscriptionOptions,
         request_id: str,
-        audience: Audience | None,
+        telling: Telling,
     ) -> list[Heard]:
         try:
             async with asyncio.timeout(self._inference_timeout_seconds):
-                return await self._hear_in_order(prepared, decoded, options, request_id, audience)
+                return await self._hear_in_order(waveform, spans, options, request_id, telling)
         except TimeoutError:
             msg = f"transcribing took longer than {self._inference_timeout_seconds:g} s; send a shorter file"
             raise InferenceTimeoutError(msg) from None
 
     async def _hear_in_order(
         self,
-        prepared: PreparedAudio,
-        decoded: Path,
+        waveform: Channels,
+        spans: tuple[SegmentSpan, ...],
         options: TranscriptionOptions,
         request_id: str,
-        audience: Audience | None,
+        telling: Telling,
     ) -> list[Heard]:
         """Results in order of time, with at most `segments_per_request` in the engine at once."""
-        waveform = map_waveform(decoded, prepared)
-        waiting = deque(enumerate(prepared.segments))
+        waiting = deque(enumerate(spans))
         running: deque[_Turn] = deque()
         heard: list[Heard] = []
-        joining = Joining(options.text_language)
         try:
             while waiting or running:
                 while waiting and len(running) < self._segments_per_request:
@@ -148,17 +137,18 @@ class Transcriber:
                         span,
                         options,
                         request_id=f"{request_id}-{index}",
-                        tell=told.put_nowait if audience else None,
+                        tell=told.put_nowait if telling.has_audience else None,
                     )
                     task = asyncio.create_task(hearing)
                     task.add_done_callback(partial(_end, told))
-                    running.append(_Turn(span.channel + 1 if options.separate_channels else None, task, told))
-                if audience is not None:
-                    await _pass_on(running[0], joining, audience)
-                heard.append(await running[0].task)
+                    running.append(_Turn(task, told, bool(waiting) and span.overlaps(waiting[0][1])))
+                turn = running[0]
+                if telling.has_audience:
+                    channel = spans[len(heard)].channel + 1 if options.separate_channels else None
+                    await telling.follow(turn.told.get, channel, overlaps_next=turn.overlaps_next)
+                heard.append(await turn.task)
                 running.popleft()
-                if audience is not None and heard[-1].segment.text:
-                    await audience.segment(heard[-1].segment)
+                await telling.complete(heard[-1].segment, overlaps_next=turn.overlaps_next)
         finally:
             for turn in running:
                 turn.task.cancel()
@@ -183,11 +173,3 @@ def _explain(heard: list[Heard]) -> list[AudioWarning]:
 
 def _end(told: "asyncio.Queue[str | None]", _: object) -> None:
     told.put_nowait(None)
-
-
-async def _pass_on(turn: _Turn, joining: Joining, audience: Audience) -> None:
-    """Tell the pieces of one segment as they come, what joins it to those before included."""
-    begun = False
-    while (piece := await turn.told.get()) is not None:
-        await audience.text(joining.go_on(piece) if begun else joining.begin(piece, turn.channel))
-        begun = True

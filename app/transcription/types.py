@@ -1,6 +1,7 @@
 """Value objects of the transcription domain."""
 
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,10 @@ class SegmentSpan:
     start: int
     end: int
     channel: int = 0
+
+    def overlaps(self, following: Self) -> bool:
+        """Whether a later span begins before this one ends, on the same channel."""
+        return self.channel == following.channel and following.start < self.end
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import product
 
 import regex
 
@@ -72,3 +73,35 @@ def append(text: str, more: str, language: str | None) -> str:
     """Both as one text."""
     more = more.strip()
     return text + joiner(text, more, language) + more
+
+
+SEAM_UNITS = 16  # of each side that may stand for the same sound: two seconds of quick speech
+
+
+def settled_before_seam(text: str) -> str:
+    """The part of a text that `merge` leaves alone, whatever follows."""
+    found = list(units(text))
+    return text[: found[-SEAM_UNITS].start] if len(found) > SEAM_UNITS else ""
+
+
+def merge(left: str, right: str) -> tuple[str, str]:
+    """Two texts whose last and first words stand for the same sound, without what is said twice.
+
+    They are cut at the longest run of units that both have, the one nearest to the seam of several. What `left` has
+    after it was cut short, and `right` has heard it better; before it, the other way round. Without such a run both
+    stay as they are: better a word twice than none.
+    """
+    tail, head = list(units(left))[-SEAM_UNITS:], list(units(right))[:SEAM_UNITS]
+    best = (0, 0, 0, 0)  # size, less what is dropped, end in tail, end in head
+    for i, j in product(range(len(tail)), range(len(head))):
+        size = 0
+        while size < min(i, j) + 1 and tail[i - size].key == head[j - size].key:
+            size += 1
+        dropped = len(tail) - 1 - i + j + 1 - size
+        # A single word in common, such as an article, has to stand where both meet: but for a scrap of a word each.
+        if size > 1 or (size == 1 and dropped <= 2):
+            best = max(best, (size, -dropped, i, j))
+    size, _, i, j = best
+    if not size:
+        return left, right
+    return left[: tail[i].end], right[head[j].end :].lstrip()

@@ -11,12 +11,11 @@ import re
 import resource
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from app.transcription.audio import decode
 from app.transcription.exceptions import CorruptAudioError
-from app.transcription.segmentation import SpeechDetector, cut
+from app.transcription.segmentation import SpeechDetector, cut, merge_channels
 from app.transcription.types import AudioWarning, PreparationPlan, PreparedAudio
 from engine.interface import SAMPLE_RATE
 
@@ -51,11 +50,9 @@ def prepare(source: str, target: str, plan: PreparationPlan) -> PreparedAudio:
                     detector.feed(samples)
                 segment_seconds += time.perf_counter() - paused
         paused = time.perf_counter()
-        segments = [
-            replace(span, channel=channel)
-            for channel, detector in enumerate(detectors)
-            for span in cut(detector.finish(), plan.max_samples, plan.target_samples)
-        ]
+        segments = merge_channels(
+            [cut(detector.finish(), plan.max_samples, plan.target_samples) for detector in detectors]
+        )
         ended = time.perf_counter()
     except MemoryError:
         raise CorruptAudioError(
@@ -66,7 +63,7 @@ def prepare(source: str, target: str, plan: PreparationPlan) -> PreparedAudio:
         n_samples=n_samples,
         n_channels=len(detectors),
         seconds=n_samples / SAMPLE_RATE,
-        segments=tuple(sorted(segments)),
+        segments=segments,
         warnings=tuple(warnings),
         decode_seconds=ended - began - segment_seconds,
         segment_seconds=segment_seconds,

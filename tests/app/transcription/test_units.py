@@ -2,7 +2,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.transcription.units import append, contains, continuation, keys, similarity, units
+from app.transcription.units import (
+    SEAM_UNITS,
+    append,
+    contains,
+    continuation,
+    keys,
+    merge,
+    settled_before_seam,
+    similarity,
+    units,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +77,45 @@ def test_similarity_ignores_case_and_punctuation() -> None:
     assert similarity("hello", "") == 0
     assert similarity("Grigson, RTFx", "grigs in RT effects") > 0.5
     assert similarity("Grigson, RTFx", "the weather is fine") < 0.5
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "merged"),
+    [
+        ("we went home and then we a", "home, and then we ate fish", ("we went home and then we", "ate fish")),
+        ("we went home and the", "me and then we ate", ("we went home and", "then we ate")),
+        ("we went home", "then we ate", ("we went home", "then we ate")),
+        ("the cat sat on the mat of the", "the dog ran", ("the cat sat on the mat of the", "dog ran")),
+        ("the cat sat on a mat and slept well all day long", "so the dog ran", None),
+        ("今天天气很好我们去", "很好我们去公园", ("今天天气很好我们去", "公园")),
+        ("", "then we ate", ("", "then we ate")),
+        ("we went", "", ("we went", "")),
+        ("no no no", "no no yes", ("no no no", "yes")),
+    ],
+)
+def test_what_two_texts_say_of_the_same_sound_is_said_once(
+    left: str, right: str, merged: tuple[str, str] | None
+) -> None:
+    assert merge(left, right) == (merged or (left, right))
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=40), st.lists(st.sampled_from("abcd"), max_size=40))
+def test_what_is_settled_before_a_seam_stays(left: list[str], right: list[str]) -> None:
+    text = " ".join(left)
+
+    assert merge(text, " ".join(right))[0].startswith(settled_before_seam(text))
+
+
+@given(st.integers(4, 60), st.integers(2, SEAM_UNITS - 2), st.booleans(), st.booleans())
+def test_numbered_words_come_out_once_however_they_are_cut(
+    count: int, shared: int, left_is_cut: bool, right_is_cut: bool
+) -> None:
+    words = [f"w{n}" for n in range(count)]
+    at = count // 2
+    left, right = words[: min(count, at + shared)], words[at:]
+
+    before, after = merge(
+        " ".join([*left, "cu"] if left_is_cut else left), " ".join(["ut", *right] if right_is_cut else right)
+    )
+
+    assert append(before, after, "en").split() == words
