@@ -81,7 +81,7 @@ class SegmentGuard:
             text = text[: self._loops.read(text, final=final)]
             self.looped = self._loops.looped
             self._note(REPETITION, found=self.looped)
-        self.text = text.rstrip()
+        self.text = " ".join(text.split())  # a cue of subtitles ends at an empty line
 
     def _note(self, code: str, *, found: bool) -> None:
         if found and code not in self.findings:
