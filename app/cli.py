@@ -1,6 +1,7 @@
 """The command `omnihear`."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,6 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from app.command.outputs import OutputFormat
+from app.command.wishes import Wishes
+from app.schemas.requests import Channels
 from app.settings import PROFILE_VARIABLE, SettingsError, default_profile, load_settings, profile_names, variables
 
 cli = typer.Typer(
@@ -48,6 +52,56 @@ def serve(
         timeout_graceful_shutdown=30,
     )
     uvicorn.Server(config).run()
+
+
+@cli.command()
+def transcribe(
+    files: Annotated[list[Path], typer.Argument(help="Audio files; - for standard input.")],
+    *,
+    server: Annotated[
+        str | None, typer.Option("--server", "-s", help="URL of a running service; without, one is started.")
+    ] = None,
+    profile: Profile = None,
+    formats: Annotated[
+        list[OutputFormat] | None, typer.Option("--format", "-f", help="What to write; may be repeated. [default: txt]")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output-dir", "-o", help="Folder to write to, - for standard output; beside each file without."),
+    ] = None,
+    language: Annotated[str | None, typer.Option("--language", "-l", help="Of the speech.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Words that are likely to occur.")] = None,
+    hotwords: Annotated[list[str] | None, typer.Option("--hotword", help="A name or term; may be repeated.")] = None,
+    channels: Annotated[Channels, typer.Option(help="What becomes of the channels.")] = Channels.MIX,
+    temperature: Annotated[float, typer.Option(min=0, max=1, help="0 decodes greedily.")] = 0.0,
+    parallel: Annotated[int, typer.Option("--parallel", "-j", min=1, help="Files at a time.")] = 4,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Do again what is done.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Tell of failures alone.")] = False,
+) -> None:
+    """Transcribe files, and skip those whose transcripts are there and not older.
+
+    Exit status: 0 every file has its transcript, 1 some have, 3 none has, 2 nothing was tried.
+    """
+    from app.command.main import Order, run
+
+    order = Order(
+        files=tuple(files),
+        server=server,
+        profile=profile,
+        formats=tuple(dict.fromkeys(formats or [OutputFormat.TXT])),
+        output=output,
+        parallel=parallel,
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+    wishes = Wishes(
+        language=language,
+        prompt=prompt,
+        hotwords=tuple(hotwords or ()),
+        channels=channels,
+        temperature=temperature,
+    )
+    raise typer.Exit(run(order, wishes))
 
 
 @cli.command()

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from fastapi.sse import format_sse_event
+from pydantic import BaseModel
+
 from app.schemas.errors import ErrorEnvelope
-from app.schemas.requests import TranscriptionFields
+from app.schemas.events import TextDelta, TextDone, TokenUsage
 from app.schemas.responses import TranscriptionResponse, VerboseTranscriptionResponse
 
 DESCRIPTION = """\
@@ -37,6 +40,11 @@ _SEGMENT = {
     "no_speech_prob": None,
 }
 
+_USAGE = TokenUsage(input_tokens=187, output_tokens=12, total_tokens=199)
+_DONE = TextDone(text=TEXT, usage=_USAGE, language="en", duration=6.22, no_speech=False, warnings=[])
+_DELTAS = (TextDelta(delta=TEXT[:13]), TextDelta(delta=TEXT[13:]))
+_EVENTS = "".join(format_sse_event(data_str=event.model_dump_json()).decode() for event in (*_DELTAS, _DONE))
+
 TRANSCRIPT_RESPONSE: dict[str, Any] = {
     "description": "The transcript in the form of `response_format`",
     "model": TranscriptionResponse | VerboseTranscriptionResponse,
@@ -48,6 +56,10 @@ TRANSCRIPT_RESPONSE: dict[str, Any] = {
                     "value": {**_BRIEF, "language": "english", "task": "transcribe", "segments": [_SEGMENT]}
                 },
             }
+        },
+        "text/event-stream": {
+            "schema": {"type": "string"},
+            "examples": {"stream=true": {"value": _EVENTS}},
         },
         "text/plain": {
             "schema": {"type": "string"},
@@ -85,19 +97,28 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def audio_body(name: str, *, raw: bool) -> dict[str, Any]:
+_AUDIO = {"type": "string", "format": "binary", "description": "the audio, in any container that is served"}
+
+
+def audio_body(name: str, fields: type[BaseModel], *, raw: bool) -> dict[str, Any]:
     """The request body: a form with the audio and all fields, and the bare audio where `raw`."""
-    schema = TranscriptionFields.model_json_schema(ref_template="#/components/schemas/{model}")
-    definitions = schema.pop("$defs", {})
-    properties = {
-        name: {"type": "string", "format": "binary", "description": "the audio, in any container that is served"},
-        **{key: _inline(value, definitions) for key, value in schema["properties"].items()},
-    }
-    form = {"type": "object", "properties": properties, "required": [name], "additionalProperties": False}
-    content: dict[str, Any] = {"multipart/form-data": {"schema": form}}
+    content: dict[str, Any] = {"multipart/form-data": {"schema": _form(name, _AUDIO, fields)}}
     if raw:
         content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
     return {"required": True, "content": content}
+
+
+def batch_body(fields: type[BaseModel]) -> dict[str, Any]:
+    """The request body of a batch: a form with several audio parts and all fields."""
+    files = {"type": "array", "items": _AUDIO, "minItems": 1, "description": "one part for each file"}
+    return {"required": True, "content": {"multipart/form-data": {"schema": _form("audio", files, fields)}}}
+
+
+def _form(name: str, audio: dict[str, Any], fields: type[BaseModel]) -> dict[str, Any]:
+    schema = fields.model_json_schema(ref_template="#/components/schemas/{model}")
+    definitions = schema.pop("$defs", {})
+    properties = {name: audio, **{key: _inline(value, definitions) for key, value in schema["properties"].items()}}
+    return {"type": "object", "properties": properties, "required": [name], "additionalProperties": False}
 
 
 def _inline(value: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class _Rule:
 # Looked up along the exception's class hierarchy, so that a base class stands for its family.
 RULES: dict[type[Exception], _Rule] = {
     domain.MalformedRequestError: _Rule(400),
+    domain.ClientGoneError: _Rule(499),  # nginx's number; seen by the log alone
     domain.InvalidFieldError: _Rule(422),
     domain.UnknownModelError: _Rule(404),
     domain.TooLargeError: _Rule(413),
@@ -64,32 +65,51 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(family, _answer)
 
 
-async def _answer(request: Request, error: Exception) -> JSONResponse:
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An exception as callers learn of it.
+
+    Attributes:
+        retry_after: seconds after which asking again makes sense, None where it does not.
+    """
+
+    status: int
+    detail: ErrorDetail
+    retry_after: float | None = None
+
+
+def explain(request: Request, error: Exception) -> Fault:
+    """Look up what callers learn of an exception, and log it where it is ours."""
     rule = next(RULES[cls] for cls in type(error).__mro__ if cls in RULES)
     if rule.status >= 500:
         logger.error("%s while serving %s", type(error).__name__, request.url.path, exc_info=error)
     message = rule.message or str(error)
     limit = getattr(error, "limit", None)
-    return _respond(
-        request,
-        rule.status,
+    detail = ErrorDetail(
         code=rule.code or str(getattr(error, "code", "error")),
+        type=_type(rule.status),
         message=message[:1].upper() + message[1:],
         param=getattr(error, "param", None),
         limit=LimitDetail(name=limit.name, value=limit.value, setting=limit.setting) if limit else None,
-        retry_after=getattr(error, "retry_after", rule.retry_after),
+        request_id=request.scope["state"]["request_id"],
     )
+    return Fault(rule.status, detail, getattr(error, "retry_after", rule.retry_after))
+
+
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    return _respond(explain(request, error))
 
 
 async def _answer_http(request: Request, error: Exception) -> JSONResponse:
     """Unknown routes and methods."""
     assert isinstance(error, HTTPException)
-    response = _respond(
-        request,
-        error.status_code,
+    detail = ErrorDetail(
         code=_HTTP_CODES.get(error.status_code, "http_error"),
+        type=_type(error.status_code),
         message=f"{request.method} {request.url.path}: {error.detail}",
+        request_id=request.scope["state"]["request_id"],
     )
+    response = _respond(Fault(error.status_code, detail))
     response.headers.update(error.headers or {})
     return response
 
@@ -99,29 +119,22 @@ async def _answer_validation(request: Request, error: Exception) -> JSONResponse
     assert isinstance(error, RequestValidationError)
     fault = error.errors()[0]
     param = str(fault["loc"][-1])
-    return _respond(request, 422, code="invalid_field", message=f"`{param}`: {fault['msg']}", param=param)
-
-
-def _respond(
-    request: Request,
-    status: int,
-    *,
-    code: str,
-    message: str,
-    param: str | None = None,
-    limit: LimitDetail | None = None,
-    retry_after: float | None = None,
-) -> JSONResponse:
-    request_id = request.scope["state"]["request_id"]
     detail = ErrorDetail(
-        code=code,
-        type="invalid_request_error" if status < 500 else "server_error",
-        message=message,
+        code="invalid_field",
+        type=_type(422),
+        message=f"`{param}`: {fault['msg']}",
         param=param,
-        limit=limit,
-        request_id=request_id,
+        request_id=request.scope["state"]["request_id"],
     )
-    headers = {"X-Request-ID": request_id}
-    if retry_after is not None:
-        headers["Retry-After"] = str(max(1, math.ceil(retry_after)))
-    return JSONResponse(ErrorEnvelope(error=detail).model_dump(), status_code=status, headers=headers)
+    return _respond(Fault(422, detail))
+
+
+def _type(status: int) -> str:
+    return "invalid_request_error" if status < 500 else "server_error"
+
+
+def _respond(fault: Fault) -> JSONResponse:
+    headers = {"X-Request-ID": fault.detail.request_id}
+    if fault.retry_after is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(fault.retry_after)))
+    return JSONResponse(ErrorEnvelope(error=fault.detail).model_dump(), status_code=fault.status, headers=headers)

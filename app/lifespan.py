@@ -15,6 +15,8 @@ import numpy as np
 from app.runtime import Readiness, Runtime, State
 from app.settings import Settings
 from app.transcription.admission import Admission
+from app.transcription.guards import GuardPolicy
+from app.transcription.hearing import Listener
 from app.transcription.preparation import Preparer
 from app.transcription.service import Transcriber
 from app.transcription.types import AudioLimits
@@ -49,7 +51,7 @@ async def serve(settings: Settings, engine: SpeechEngine) -> AsyncIterator[State
         target_segment_seconds=settings.engine.segment_seconds,
     )
     transcriber = Transcriber(
-        engine=engine,
+        listener=Listener(engine, GuardPolicy(**settings.guards.model_dump())),
         preparer=preparer,
         admission=Admission(running=concurrency.running_requests, queued=concurrency.queued_requests),
         segments_per_request=concurrency.segments_per_request,

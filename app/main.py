@@ -10,7 +10,7 @@ from app import errors
 from app.documentation import DESCRIPTION
 from app.lifespan import build_engine, serve
 from app.middleware import RequestContext
-from app.routers import health, models, openai, transcribe
+from app.routers import batch, health, models, openai, transcribe
 from app.runtime import State
 from app.settings import Settings, load_settings
 from engine.interface import SpeechEngine
@@ -44,6 +44,6 @@ def create_app(settings: Settings | None = None, *, engine: SpeechEngine | None 
     )
     app.add_middleware(RequestContext)
     errors.install(app)
-    for router in (transcribe.router, openai.router, models.router, health.router):
+    for router in (transcribe.router, batch.router, openai.router, models.router, health.router):
         app.include_router(router)
     return app

@@ -16,7 +16,10 @@ _ACCEPTABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class RequestContext:
-    """Names each request and logs how it ended; the caller's id is kept where it is harmless."""
+    """Names each request and logs how it ended; the caller's id is kept where it is harmless.
+
+    What fails after its status has been sent leaves the one it would have had in `state["late_status"]`.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -49,7 +52,7 @@ class RequestContext:
                 "%s %s %d %.3f s %s",
                 scope["method"],
                 scope["path"].encode("unicode_escape").decode(),
-                status,
+                scope["state"].get("late_status", status),
                 time.monotonic() - begun,
                 request_id,
             )

@@ -42,7 +42,7 @@ class Limits(_Section):
         max_channels: of the sound stream.
         min_sample_rate: of the sound stream, in Hz.
         max_sample_rate: of the sound stream, in Hz.
-        max_prompt_characters: of the caller's context.
+        max_prompt_characters: of the caller's context, prompt and hotwords together.
         decode_timeout_seconds: for decoding and segmenting one upload.
         inference_timeout_seconds: for all segments of one upload, from the first to the last.
     """
@@ -65,13 +65,31 @@ class Concurrency(_Section):
         running_requests: admitted to decoding and inference together.
         queued_requests: that wait for a place; more are refused with 429.
         segments_per_request: segments of one file that the engine holds at a time, so that it does not starve others.
+        files_per_batch: files of one batch that are worked on at a time; each of them counts as a running request.
         decode_workers: processes that decode and segment.
     """
 
     running_requests: PositiveInt = 32
     queued_requests: Annotated[int, Field(ge=0)] = 256
     segments_per_request: PositiveInt = 4
+    files_per_batch: PositiveInt = 4
     decode_workers: PositiveInt = 2
+
+
+class Guards(_Section):
+    """What is done about the ways in which a speech model fails; each adds a warning where it steps in.
+
+    Attributes:
+        special_tokens: remove the model's markup, such as `<|im_end|>`, from the text.
+        wrapper_sentences: remove words of the model around the transcript ("The audio says: ...").
+        repetition_loops: end an answer that repeats itself and ask once more.
+        prompt_echo: ask again without the prompt where an answer consists of words of the prompt alone.
+    """
+
+    special_tokens: bool = True
+    wrapper_sentences: bool = True
+    repetition_loops: bool = True
+    prompt_echo: bool = True
 
 
 class Server(_Section):
@@ -82,6 +100,8 @@ class Server(_Section):
         model_name: what `GET /v1/models` lists, the engine's model when empty.
         model_aliases: further names that requests may use for it.
         spool_dir: folder for uploads and decoded audio while they are worked on, the system's when empty.
+        keep_alive_seconds: longest silence of a stream before a comment is sent; proxies give up on what is silent,
+            as a rule after 60 s. A stream whose first text takes longer begins with such a comment.
     """
 
     host: str = "127.0.0.1"
@@ -89,6 +109,7 @@ class Server(_Section):
     model_name: str = ""
     model_aliases: tuple[str, ...] = ("whisper-1",)
     spool_dir: str = ""
+    keep_alive_seconds: Seconds = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
@@ -108,6 +129,7 @@ class Settings(BaseSettings):
     engine: EngineConfig = EngineConfig()
     limits: Limits = Limits()
     concurrency: Concurrency = Concurrency()
+    guards: Guards = Guards()
     server: Server = Server()
 
     @property

@@ -5,7 +5,7 @@ The body is never held whole: parts named `audio` or `file` go to disk as they a
 
 import filecmp
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -20,13 +20,43 @@ from multipart import (
 from starlette.requests import ClientDisconnect, Request
 
 from app.settings import Limits
-from app.transcription.exceptions import InvalidFieldError, Limit, MalformedRequestError, TooLargeError
+from app.transcription.exceptions import ClientGoneError, InvalidFieldError, Limit, MalformedRequestError, TooLargeError
 
 AUDIO_FIELDS: Final = ("audio", "file")
 _MAX_FIELD_BYTES = 64 * 1024  # of one text field; the prompt's own limit is far below
 _MAX_PARTS = 64
 _BLOCK = 1024 * 1024  # bytes collected before a thread writes them
 _LONGEST_NAME = 1024  # bytes of a part that could be a file's name in place of the file
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedFile:
+    """One audio part of a form.
+
+    Attributes:
+        field: name of the part, `audio` or `file`.
+        name: as the client calls it; to be shown, never to be used as a path.
+        path: in the spool folder.
+        fault: why it cannot be audio, where that is plain.
+    """
+
+    field: str
+    name: str | None
+    path: Path
+    fault: InvalidFieldError | None = None
+
+    def check(self) -> None:
+        """Raise the fault, if there is one."""
+        if self.fault is not None:
+            raise self.fault
+
+
+@dataclass(frozen=True, slots=True)
+class BatchUpload:
+    """What a request for several files carries, each in order of arrival."""
+
+    files: tuple[UploadedFile, ...]
+    fields: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +83,53 @@ async def read_upload(request: Request, spool: Path, limits: Limits, *, raw_allo
 
     Raises:
         TooLargeError: as soon as the limit is passed, before the rest is read.
-        MalformedRequestError: not a form, broken form, client gone.
+        MalformedRequestError: not a form, broken form.
+        ClientGoneError: the body is not complete and never will be.
         InvalidFieldError: no audio, several, or text in its place.
     """
-    blocks = _bounded(request, limits)
-    content_type, options = parse_options_header(request.headers.get("content-type", ""))
-    if content_type.lower() == "multipart/form-data":
-        if not options.get("boundary"):
-            msg = "Content-Type multipart/form-data names no boundary; let your HTTP client set this header"
-            raise MalformedRequestError(msg)
-        form = _Form(spool)
-        try:
-            await form.read(blocks, options["boundary"])
-        finally:
-            form.close()
+    if (form := await _read_form(request, spool, limits)) is not None:
         return Upload(form.audio(), (*request.query_params.multi_items(), *form.fields))
     if not raw_allowed:
         msg = "send multipart/form-data with the audio in `file`: curl -F file=@clip.wav"
         raise MalformedRequestError(msg, param="file")
     path = spool / "upload"
     with path.open("wb") as sink:
-        async for block in blocks:
+        async for block in _bounded(request, limits):
             await anyio.to_thread.run_sync(sink.write, block)
     if path.stat().st_size == 0:
         msg = "the request has no audio: send it as the body, or as `audio` of a form: curl -F audio=@clip.wav"
         raise InvalidFieldError(msg, param="audio", code="missing_audio")
     return Upload(path, tuple(request.query_params.multi_items()))
+
+
+async def read_batch(request: Request, spool: Path, limits: Limits) -> BatchUpload:
+    """Read a form with any number of audio parts into `spool`.
+
+    Raises:
+        TooLargeError, MalformedRequestError, ClientGoneError: as `read_upload` does.
+        InvalidFieldError: no audio.
+    """
+    form = await _read_form(request, spool, limits)
+    if form is None:
+        msg = "send multipart/form-data with several `audio` parts: curl -F audio=@a.wav -F audio=@b.wav"
+        raise MalformedRequestError(msg, param="audio")
+    return BatchUpload(form.all_audio(), (*request.query_params.multi_items(), *form.fields))
+
+
+async def _read_form(request: Request, spool: Path, limits: Limits) -> "_Form | None":
+    """The form that the body is, None where it is something else and has not been read."""
+    content_type, options = parse_options_header(request.headers.get("content-type", ""))
+    if content_type.lower() != "multipart/form-data":
+        return None
+    if not options.get("boundary"):
+        msg = "Content-Type multipart/form-data names no boundary; let your HTTP client set this header"
+        raise MalformedRequestError(msg)
+    form = _Form(spool)
+    try:
+        await form.read(_bounded(request, limits), options["boundary"])
+    finally:
+        form.close()
+    return form
 
 
 async def _bounded(request: Request, limits: Limits) -> AsyncIterator[bytes]:
@@ -100,7 +151,7 @@ async def _bounded(request: Request, limits: Limits) -> AsyncIterator[bytes]:
                 block.clear()
     except ClientDisconnect as error:
         msg = "the client left before the body was complete"
-        raise MalformedRequestError(msg) from error
+        raise ClientGoneError(msg) from error
     if block:
         yield bytes(block)
 
@@ -119,7 +170,7 @@ class _Form:
 
     spool: Path
     fields: list[tuple[str, str]] = field(default_factory=list)
-    _files: list[tuple[str, Path]] = field(default_factory=list)
+    _files: list[UploadedFile] = field(default_factory=list)
     _text: bytearray = field(default_factory=bytearray)
     _segment: MultipartSegment | None = None
     _sink: BinaryIO | None = None
@@ -160,7 +211,7 @@ class _Form:
         if segment.name in AUDIO_FIELDS:
             path = self.spool / f"upload-{len(self._files)}"
             self._sink = path.open("wb")
-            self._files.append((segment.name, path))
+            self._files.append(UploadedFile(segment.name, segment.filename, path))
         elif segment.filename is not None:
             name = self._name()
             msg = f"`{name}` is a file; the audio belongs in `audio` (or `file`)"
@@ -175,8 +226,8 @@ class _Form:
             return
         self._sink.close()
         self._sink = None
-        if self._segment is not None and self._segment.filename is None:
-            _refuse_name_of_file(*self._files[-1])
+        if self._files[-1].name is None:
+            self._files[-1] = replace(self._files[-1], fault=_name_of_file(self._files[-1]))
 
     def _name(self) -> str:
         return str(self._segment.name) if self._segment is not None else ""
@@ -186,11 +237,11 @@ class _Form:
         if self._sink is not None:
             self._sink.close()
 
-    def audio(self) -> Path:
-        """The one audio part.
+    def all_audio(self) -> tuple[UploadedFile, ...]:
+        """All audio parts, at least one.
 
         Raises:
-            InvalidFieldError: none, or several that differ.
+            InvalidFieldError: none.
         """
         if not self._files:
             given = ", ".join(f"`{name}`" for name, _ in self.fields) or "none"
@@ -198,22 +249,34 @@ class _Form:
                 f"the form has no audio: send it as `audio` (or `file`): curl -F audio=@clip.wav; fields given: {given}"
             )
             raise InvalidFieldError(msg, param="audio", code="missing_audio")
-        (_, path), *others = self._files
-        for name, other in others:
-            if not filecmp.cmp(path, other, shallow=False):
-                msg = "the form has several audio parts that differ; send one in each request"
-                raise InvalidFieldError(msg, param=name, code="several_audio_parts")
-        return path
+        return tuple(self._files)
+
+    def audio(self) -> Path:
+        """The one audio part.
+
+        Raises:
+            InvalidFieldError: none, several that differ, or text in its place.
+        """
+        first, *others = self.all_audio()
+        for file in (first, *others):
+            file.check()
+        for other in others:
+            if not filecmp.cmp(first.path, other.path, shallow=False):
+                msg = "the form has several audio parts that differ; send them to /v1/transcribe/batch, or one by one"
+                raise InvalidFieldError(msg, param=other.field, code="several_audio_parts")
+        return first.path
 
 
-def _refuse_name_of_file(name: str, path: Path) -> None:
+def _name_of_file(file: UploadedFile) -> InvalidFieldError | None:
     """A short line of text without a filename is what `curl -F audio=clip.wav` sends."""
-    if not 0 < path.stat().st_size <= _LONGEST_NAME:
-        return
+    if not 0 < file.path.stat().st_size <= _LONGEST_NAME:
+        return None
     try:
-        text = path.read_bytes().decode()
+        text = file.path.read_bytes().decode()
     except UnicodeDecodeError:
-        return
-    if text.isprintable():
-        msg = f"`{name}` holds text, not a file; with curl put an @ before the file's name: -F {name}=@clip.wav"
-        raise InvalidFieldError(msg, param=name, code="audio_not_a_file")
+        return None
+    if not text.isprintable():
+        return None
+    field = file.field
+    msg = f"`{field}` holds text, not a file; with curl put an @ before the file's name: -F {field}=@clip.wav"
+    return InvalidFieldError(msg, param=field, code="audio_not_a_file")

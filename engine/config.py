@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, model_validator
 
-from engine.prompt import LANGUAGE_NAMES, prompt_tokens, token_budget
+from engine.prompt import LANGUAGE_NAMES, Task, prompt_tokens, token_budget
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "models"
@@ -23,6 +23,7 @@ class EngineConfig(BaseModel):
         backend: "scripted" answers without a model, for tests and for work on HTTP.
         model: a folder of `models/`, a path, or a hub id.
         languages: ISO codes that the model transcribes; a single one is the default of every request.
+        tasks: what the model can do; "translate" is into English, of speech in any of `languages`.
         segment_seconds: length that segments aim at, at most SEGMENT_SECONDS, which none passes.
         max_model_len: tokens of prompt and answer together.
         max_num_seqs: segments that decode at the same time.
@@ -41,6 +42,7 @@ class EngineConfig(BaseModel):
     backend: Literal["vllm", "scripted"] = "vllm"
     model: str = "omni-tiny-en"
     languages: tuple[str, ...] = ("en",)
+    tasks: tuple[Task, ...] = ("transcribe",)
     segment_seconds: Annotated[float, Field(ge=1, le=SEGMENT_SECONDS)] = SEGMENT_SECONDS
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     max_model_len: PositiveInt = 2048
@@ -64,6 +66,9 @@ class EngineConfig(BaseModel):
             raise ValueError(msg)
         if not self.languages:
             msg = 'languages: name at least one, such as ["en"]'
+            raise ValueError(msg)
+        if "transcribe" not in self.tasks:
+            msg = f'tasks = {list(self.tasks)}: "transcribe" must be among them'
             raise ValueError(msg)
         if list(self.encoder_graph_budgets) != sorted(set(self.encoder_graph_budgets)):
             msg = f"encoder_graph_budgets = {list(self.encoder_graph_budgets)}: must ascend without repeats"

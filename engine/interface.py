@@ -16,6 +16,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.prompt import Task
+
 SAMPLE_RATE = 16_000  # Hz, what the audio encoder's mel features are defined on
 
 Waveform = NDArray[np.float32]
@@ -58,6 +60,7 @@ class SpeechRequest:
     Attributes:
         request_id: unique among the requests that run.
         waveform: at most `EngineDescription.max_audio_seconds` long.
+        task: "translate" for English text of speech in any language.
         language: ISO 639-1 code of the speech, None to let the model tell.
         context: words or a sentence that are likely to occur.
         temperature: 0 decodes greedily.
@@ -67,6 +70,7 @@ class SpeechRequest:
 
     request_id: str
     waveform: Waveform
+    task: Task = "transcribe"
     language: str | None = None
     context: str = ""
     temperature: float = 0.0

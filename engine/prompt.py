@@ -1,12 +1,19 @@
 """The chat form in which Qwen2.5-Omni transcribes, and how much it may say.
 
-The system line and the instruction are those of the model's authors (Qwen2.5-Omni cookbooks, "universal audio
-understanding"); the embedded checkpoint is trained on the same words.
+The system line and the instructions are those of the model's authors: Qwen2.5-Omni's cookbook "universal audio
+understanding" has them for Chinese, English, French and Russian with a clause against punctuation, and for translation;
+Qwen3-Omni's documentation gives the same words without that clause as the form for Chinese and for all other languages.
+The embedded checkpoint is trained on the English ones, and does not translate.
 """
 
 import math
+from typing import Literal
+
+Task = Literal["transcribe", "translate"]
+"""What is wanted of speech: its words, or what they mean in English."""
 
 SYSTEM = "You are a speech recognition model."
+TRANSLATION_SYSTEM = "You are a speech translation model."
 AUDIO_TOKEN = "<|AUDIO|>"  # noqa: S105  # stands for one audio embedding
 AUDIO_PLACEHOLDER = f"<|audio_bos|>{AUDIO_TOKEN}<|audio_eos|>"
 AUDIO_TOKENS_PER_SECOND = 25  # the encoder pools 100 mel frames a second by 4
@@ -45,25 +52,33 @@ LANGUAGE_NAMES = {
     "zh": "Chinese",
 }
 
+# Where the authors do not ask in English.
+_INSTRUCTIONS = {"zh": "请将这段中文语音转换为纯文本。"}
 
-def instruction(language: str | None, context: str = "") -> str:
+
+def instruction(language: str | None, context: str = "", *, task: Task = "transcribe") -> str:
     """The user's words after the audio.
 
     Args:
-        language: a key of LANGUAGE_NAMES, or None to let the model tell.
+        language: of the speech, a key of LANGUAGE_NAMES, or None to let the model tell.
         context: words or a sentence that are likely to occur.
+        task: "translate" asks for English text.
     """
-    speech = f"the {LANGUAGE_NAMES[language]} audio" if language else "the audio"
-    words = f"Transcribe {speech} into text."
+    name = f"{LANGUAGE_NAMES[language]} " if language else ""
+    if task == "translate":
+        words = f"Listen to the provided {name}speech and produce a translation in English text."
+    else:
+        words = _INSTRUCTIONS.get(language or "", f"Transcribe the {name}audio into text.")
     inert = neutralise(context).strip()
     return f"{words} Context: {inert}" if inert else words
 
 
-def build_prompt(language: str | None, context: str = "") -> str:
+def build_prompt(language: str | None, context: str = "", *, task: Task = "transcribe") -> str:
     """The whole prompt of one segment, ready for the tokenizer: one audio placeholder, whatever the context holds."""
+    system = TRANSLATION_SYSTEM if task == "translate" else SYSTEM
     return (
-        f"<|im_start|>system\n{SYSTEM}<|im_end|>\n"
-        f"<|im_start|>user\n{AUDIO_PLACEHOLDER}{instruction(language, context)}<|im_end|>\n"
+        f"<|im_start|>system\n{system}<|im_end|>\n"
+        f"<|im_start|>user\n{AUDIO_PLACEHOLDER}{instruction(language, context, task=task)}<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
 

@@ -30,6 +30,7 @@ class Act:
     Attributes:
         gate: waited for before the first word; an event that is never set stalls.
         words: answered one at a time.
+        space: between the words.
         repeat: how often the words are said over.
         fail: raise GenerationError after the words.
         die: the whole engine dies after the words.
@@ -37,6 +38,7 @@ class Act:
     """
 
     words: tuple[str, ...] = ()
+    space: str = " "
     repeat: int = 1
     gate: asyncio.Event | None = None
     fail: bool = False
@@ -100,7 +102,7 @@ class ScriptedEngine:
                     await asyncio.sleep(0)
                     if stop.is_set() or self._dead.is_set():
                         break
-                    yield SpeechOutput(text=word if count == 1 else f" {word}", output_tokens=count)
+                    yield SpeechOutput(text=word if count == 1 else f"{act.space}{word}", output_tokens=count)
             await self._check_alive()
             if stop.is_set():
                 yield SpeechOutput(text="", finish_reason="abort")
@@ -114,7 +116,7 @@ class ScriptedEngine:
                 raise GenerationError(msg)
             ended = True
             yield SpeechOutput(
-                text="" if incremental else " ".join(words),
+                text="" if incremental else act.space.join(words),
                 finish_reason=act.finish_reason,
                 prompt_tokens=1,
                 output_tokens=len(words),

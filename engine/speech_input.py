@@ -19,7 +19,7 @@ from vllm.renderers.base import BaseRenderer
 
 from engine.interface import SAMPLE_RATE, RequestRefusedError, SpeechRequest, Waveform
 from engine.models.packing import count_tokens
-from engine.prompt import AUDIO_TOKEN, build_prompt, token_budget
+from engine.prompt import AUDIO_TOKEN, Task, build_prompt, token_budget
 
 _SHORTEST_SAMPLES: Final = 1600  # 100 ms: two audio tokens and a half
 _THREADS: Final = 4  # the spectrogram runs outside the interpreter's lock, 2 ms of a core for 10 s of audio
@@ -67,7 +67,7 @@ class SpeechInputs:
             "feature_attention_mask": mask,
             "audio_feature_lengths": torch.tensor([n_frames]),
         }
-        before, after = self._prompt_ids(request.language, request.context)
+        before, after = self._prompt_ids(request.language, request.context, request.task)
         n_tokens = count_tokens(n_frames)
         prompt_ids = [*before, *[self._audio_id] * n_tokens, *after]
         needed = len(prompt_ids) + answer_budget(request)
@@ -81,8 +81,8 @@ class SpeechInputs:
             mm_placeholders={"audio": [PlaceholderRange(offset=len(before), length=n_tokens)]},
         )
 
-    def _split_prompt(self, language: str | None, context: str) -> tuple[list[int], list[int]]:
-        ids = self._tokenizer.encode(build_prompt(language, context))
+    def _split_prompt(self, language: str | None, context: str, task: Task) -> tuple[list[int], list[int]]:
+        ids = self._tokenizer.encode(build_prompt(language, context, task=task))
         place = ids.index(self._audio_id)
         return ids[:place], ids[place + 1 :]
 

@@ -125,6 +125,19 @@ def test_the_openai_sdk_works_unchanged(server: Server) -> None:
     assert "omni-tiny-en" in models
 
 
+def test_a_long_clip_streams_to_the_text_of_the_whole_answer(server: Server) -> None:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+        with (CLIPS / "harbor-story-long.flac").open("rb") as audio:
+            whole = client.audio.transcriptions.create(model="whisper-1", file=audio)
+        with (CLIPS / "harbor-story-long.flac").open("rb") as audio:
+            *deltas, done = client.audio.transcriptions.create(model="whisper-1", file=audio, stream=True)
+
+    assert done.type == "transcript.text.done"
+    assert "".join(event.delta for event in deltas if event.type == "transcript.text.delta") == done.text
+    assert len(deltas) > 50
+    assert done.text == whole.text
+
+
 def test_engine_names_the_model_and_the_library(server: Server) -> None:
     with server.client() as client:
         body = client.get("/v1/engine").json()

@@ -1,10 +1,13 @@
-"""OpenAI's dialect of transcription."""
+"""OpenAI's dialect of transcription and translation."""
 
 from fastapi import APIRouter, Request, Response
 
 from app.dependencies import ReadyRuntimeDep, SpoolDep
 from app.documentation import ERROR_RESPONSES, TRANSCRIPT_RESPONSE, audio_body
 from app.routers.transcribe import answer
+from app.schemas.requests import OpenAITranscriptionFields, TranslationFields
+from app.transcription.exceptions import InvalidFieldError
+from app.upload import read_upload
 
 router = APIRouter(tags=["OpenAI"])
 
@@ -14,8 +17,26 @@ router = APIRouter(tags=["OpenAI"])
     summary="Transcribe audio, as OpenAI's API does",
     responses={200: TRANSCRIPT_RESPONSE, **ERROR_RESPONSES},
     response_class=Response,
-    openapi_extra={"requestBody": audio_body("file", raw=False)},
+    openapi_extra={"requestBody": audio_body("file", OpenAITranscriptionFields, raw=False)},
 )
 async def create_transcription(request: Request, runtime: ReadyRuntimeDep, spool: SpoolDep) -> Response:
-    """For clients of OpenAI's SDKs: the audio as `file` of a form. Streaming is not served yet."""
-    return await answer(request, runtime, spool, raw_allowed=False)
+    """For clients of OpenAI's SDKs: the audio as `file` of a form."""
+    upload = await read_upload(request, spool, runtime.settings.limits, raw_allowed=False)
+    return await answer(request, runtime, upload, OpenAITranscriptionFields)
+
+
+@router.post(
+    "/v1/audio/translations",
+    summary="Translate speech into English text, as OpenAI's API does",
+    responses={200: TRANSCRIPT_RESPONSE, **ERROR_RESPONSES},
+    response_class=Response,
+    openapi_extra={"requestBody": audio_body("file", TranslationFields, raw=False)},
+)
+async def create_translation(request: Request, runtime: ReadyRuntimeDep, spool: SpoolDep) -> Response:
+    """Refused with 422 where the profile's model does not translate (`engine.tasks`)."""
+    settings = runtime.settings
+    if "translate" not in settings.engine.tasks:
+        msg = f"the model {settings.model_name} does not translate; transcribe with /v1/audio/transcriptions"
+        raise InvalidFieldError(msg, param="model", code="task_not_served")
+    upload = await read_upload(request, spool, settings.limits, raw_allowed=False)
+    return await answer(request, runtime, upload, TranslationFields, "translate")

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from app.transcription.languages import language_name
 from app.transcription.transcript import Segment, Transcript
 from app.transcription.types import AudioWarning
+from engine.prompt import Task
 
 _SEEK_FRAMES_PER_SECOND = 100  # Whisper's mel frames, the unit of OpenAI's `seek`
 
@@ -19,7 +20,7 @@ class Usage(BaseModel):
     seconds: float = Field(description="of audio", examples=[6.22])
 
 
-class Warning(BaseModel):  # noqa: A001  # the wire's word
+class WarningDetail(BaseModel):
     """Something the caller should know although there is a result."""
 
     code: str = Field(examples=["truncated"])
@@ -31,6 +32,26 @@ class Warning(BaseModel):  # noqa: A001  # the wire's word
         return cls(code=warning.code, message=warning.message)
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+class ChannelTranscript(BaseModel):
+    """What one channel of the audio says."""
+
+    channel: int = Field(description="counted from 1", examples=[1])
+    text: str
+    no_speech: bool
+
+    @classmethod
+    def all_of(cls, transcript: Transcript) -> list[Self] | None:
+        """One for each channel, None where they were mixed."""
+        texts = transcript.channel_texts()
+        if texts is None:
+            return None
+        return [cls(channel=number, text=text, no_speech=not text) for number, text in texts.items()]
+
+
 class TranscriptionResponse(BaseModel):
     """`response_format=json`."""
 
@@ -39,7 +60,10 @@ class TranscriptionResponse(BaseModel):
     duration: float = Field(description="seconds of audio", examples=[6.22])
     no_speech: bool = Field(description="whether the audio holds no speech")
     usage: Usage
-    warnings: list[Warning]
+    warnings: list[WarningDetail]
+    channels: list[ChannelTranscript] | None = Field(
+        default=None, exclude_if=_is_none, description="with `channels=separate`"
+    )
 
     @classmethod
     def of(cls, transcript: Transcript) -> Self:
@@ -50,7 +74,8 @@ class TranscriptionResponse(BaseModel):
             duration=transcript.duration,
             no_speech=transcript.no_speech,
             usage=Usage(seconds=transcript.duration),
-            warnings=[Warning.of(warning) for warning in transcript.warnings],
+            warnings=[WarningDetail.of(warning) for warning in transcript.warnings],
+            channels=ChannelTranscript.all_of(transcript),
         )
 
 
@@ -67,6 +92,9 @@ class VerboseSegment(BaseModel):
     avg_logprob: float | None
     compression_ratio: float = Field(description="bytes of the text over bytes of its zlib form, as Whisper has it")
     no_speech_prob: float | None
+    channel: int | None = Field(
+        default=None, exclude_if=_is_none, description="counted from 1, with `channels=separate`"
+    )
 
     @classmethod
     def of(cls, segment: Segment, temperature: float) -> Self:
@@ -83,13 +111,14 @@ class VerboseSegment(BaseModel):
             avg_logprob=None,
             compression_ratio=len(encoded) / len(zlib.compress(encoded)),
             no_speech_prob=None,
+            channel=segment.channel,
         )
 
 
 class VerboseTranscriptionResponse(TranscriptionResponse):
     """`response_format=verbose_json`."""
 
-    task: Literal["transcribe"] = "transcribe"
+    task: Task
     segments: list[VerboseSegment]
 
     @classmethod
@@ -97,4 +126,6 @@ class VerboseTranscriptionResponse(TranscriptionResponse):
         """Wire form of a transcript with its segments; the language is named in full, as OpenAI does."""
         brief = TranscriptionResponse.of(transcript).model_dump()
         segments = [VerboseSegment.of(segment, temperature) for segment in transcript.segments]
-        return cls(**{**brief, "language": language_name(transcript.language)}, segments=segments)
+        return cls(
+            **{**brief, "task": transcript.task, "language": language_name(transcript.language)}, segments=segments
+        )

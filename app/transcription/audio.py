@@ -1,4 +1,4 @@
-"""From the bytes of a file to mono samples, in a stream: FFmpeg's libraries (PyAV) decode, libsoxr resamples.
+"""From the bytes of a file to samples, in a stream: FFmpeg's libraries (PyAV) decode, libsoxr resamples.
 
 Bytes alone are trusted: no file name, no declared type, no length in a header. FFmpeg may use the demuxers of the
 served containers and audio decoders only, and can open nothing but the file it is given, so playlists and
@@ -35,7 +35,7 @@ from app.transcription.exceptions import (
 from app.transcription.mixing import Channels, Downmix, Normaliser
 from app.transcription.sniffing import HEAD_BYTES, Looks, describe
 from app.transcription.types import AudioLimits, AudioWarning
-from engine.interface import SAMPLE_RATE, Waveform
+from engine.interface import SAMPLE_RATE
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -54,8 +54,8 @@ PLACEHOLDER_BYTES = 2**31 - 2**17  # claimed by a header: a stand-in for "not kn
 Warn = Callable[[AudioWarning], None]
 
 
-def decode(source: BinaryIO, limits: AudioLimits, warn: Warn) -> Iterator[Waveform]:
-    """Yield the sound of a file as mono blocks at SAMPLE_RATE, each shape = (n,), n >= 1.
+def decode(source: BinaryIO, limits: AudioLimits, warn: Warn, *, mix: bool = True) -> Iterator[Channels]:
+    """Yield the sound of a file in blocks at SAMPLE_RATE, each shape = (n_channels, n), n >= 1.
 
     What can be decoded of a damaged or truncated file is; `warn` then learns of it.
 
@@ -63,23 +63,27 @@ def decode(source: BinaryIO, limits: AudioLimits, warn: Warn) -> Iterator[Wavefo
         source: seekable, at its start.
         limits: checked as the samples come, before they are processed.
         warn: takes each warning once, at the latest before the iteration ends.
+        mix: to one channel; else all are kept, as many as there are at first.
 
     Raises:
         MalformedRequestError: no bytes, or fewer than any header has.
         NotAudioError, CorruptAudioError, NoAudioStreamError, EmptyAudioError, TooLargeError.
     """
     with _open(source) as container:
-        yield from _Decoding(container, _pick_stream(container), limits, warn).blocks()
+        yield from _Decoding(container, _pick_stream(container), limits, warn, mix=mix).blocks()
 
 
 class _Decoding:
     """One pass over one stream."""
 
-    def __init__(self, container: InputContainer, stream: AudioStream, limits: AudioLimits, warn: Warn) -> None:
+    def __init__(
+        self, container: InputContainer, stream: AudioStream, limits: AudioLimits, warn: Warn, *, mix: bool
+    ) -> None:
         self._container = container
         self._stream = stream
         self._limits = limits
         self._warn = warn
+        self._n_channels = 1 if mix else None  # to yield; None until it is known
         self._normalise = Normaliser(may_be_unscaled=stream.codec_context.name.startswith("pcm_f"))
         self._decoded: Counter[int] = Counter()  # samples by their rate
         self._decoded_bytes = 0
@@ -89,7 +93,7 @@ class _Decoding:
         self._cancelled = False
         self._cut_off = False
 
-    def blocks(self) -> Iterator[Waveform]:
+    def blocks(self) -> Iterator[Channels]:
         stream = self._stream
         # Known already, as a rule; what the decoder finds counts.
         self._check_form(stream.codec_context.sample_rate or self._limits.min_rate, stream.codec_context.channels)
@@ -99,8 +103,9 @@ class _Decoding:
         n_samples = 0
         # Rate and channels may change inside a stream: chained Ogg, AAC whose extensions appear late.
         for (rate, n_channels), group in frames:
-            for block in self._to_mono(group, rate, n_channels):
-                n_samples += len(block)
+            self._n_channels = self._n_channels or n_channels
+            for block in self._convert(group, rate, n_channels, self._n_channels):
+                n_samples += block.shape[1]
                 yield block
         self._conclude(n_samples)
 
@@ -186,17 +191,22 @@ class _Decoding:
                 limit=Limit("decoded bytes", limits.max_decoded_bytes, "OMNIHEAR_LIMITS_MAX_DECODED_BYTES"),
             )
 
-    def _to_mono(self, frames: Iterable[AudioFrame], rate: int, n_channels: int) -> Iterator[Waveform]:
+    def _convert(self, frames: Iterable[AudioFrame], rate: int, n_channels: int, n_wanted: int) -> Iterator[Channels]:
+        """Bring frames of one form to SAMPLE_RATE and `n_wanted` channels: 1 mixes, others keep the first ones."""
         mix = Downmix(n_channels, rate)
-        resampler = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32", quality="HQ")
+        # soxr takes and gives shape = (n_samples, n_channels)
+        resampler = soxr.ResampleStream(rate, SAMPLE_RATE, n_wanted, dtype="float32", quality="HQ")
         for samples in _gather(frames, round(rate * BLOCK_SECONDS)):
-            block = mix(self._normalise(samples))
+            channels = self._normalise(samples)
+            block = mix(channels)[None] if n_wanted == 1 else _fit(channels, n_wanted)
             if rate != SAMPLE_RATE:
-                block = resampler.resample_chunk(block)
-            if len(block):
+                block = resampler.resample_chunk(np.ascontiguousarray(block.T)).reshape(-1, n_wanted).T
+            if block.shape[1]:
                 yield block
-        if rate != SAMPLE_RATE and len(tail := resampler.resample_chunk(np.zeros(0, np.float32), last=True)):
-            yield tail
+        if rate != SAMPLE_RATE:
+            tail = resampler.resample_chunk(np.zeros((0, n_wanted), np.float32), last=True).reshape(-1, n_wanted).T
+            if tail.shape[1]:
+                yield tail
         self._cancelled |= mix.cancelled
 
     def _seconds(self) -> float:
@@ -321,6 +331,12 @@ def _gather(frames: Iterable[AudioFrame], n_samples: int) -> Iterator[Channels]:
             parts, length = [], 0
     if parts:
         yield np.concatenate(parts, axis=1)
+
+
+def _fit(channels: Channels, n_wanted: int) -> Channels:
+    """The first channels, with silent ones after those that are there."""
+    missing = n_wanted - len(channels)
+    return np.pad(channels, ((0, missing), (0, 0))) if missing > 0 else channels[:n_wanted]
 
 
 def _samples(frame: AudioFrame) -> NDArray[Any]:

@@ -3,6 +3,7 @@
     TranscriptionError
     |-- InvalidInputError             the caller's fault
     |   |-- MalformedRequestError       body or multipart form that cannot be read
+    |   |-- ClientGoneError             nobody waits for the answer any more
     |   |-- InvalidFieldError           a field's value, or the field itself
     |   |-- UnknownModelError
     |   |-- TooLargeError               bytes, seconds, channels, rate: names the limit
@@ -79,6 +80,12 @@ class MalformedRequestError(InvalidInputError):
     """The body or its multipart form cannot be read."""
 
     code = "malformed_request"
+
+
+class ClientGoneError(InvalidInputError):
+    """The client has closed the connection."""
+
+    code = "client_gone"
 
 
 class InvalidFieldError(InvalidInputError):

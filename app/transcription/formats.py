@@ -11,7 +11,7 @@ def to_text(transcript: Transcript) -> str:
 def to_srt(transcript: Transcript) -> str:
     """SubRip: numbered cues, comma before the milliseconds."""
     cues = [
-        f"{number}\n{clock(segment.start, ',')} --> {clock(segment.end, ',')}\n{segment.text}\n"
+        f"{number}\n{clock(segment.start, ',')} --> {clock(segment.end, ',')}\n{_without_arrows(segment.labelled)}\n"
         for number, segment in enumerate(transcript.segments, 1)
     ]
     return "\n".join(cues)
@@ -20,7 +20,7 @@ def to_srt(transcript: Transcript) -> str:
 def to_vtt(transcript: Transcript) -> str:
     """WebVTT (W3C): header, full stop before the milliseconds, markup in the text escaped."""
     cues = [
-        f"{clock(segment.start, '.')} --> {clock(segment.end, '.')}\n{_escape(segment.text)}\n"
+        f"{clock(segment.start, '.')} --> {clock(segment.end, '.')}\n{_escape(segment.labelled)}\n"
         for segment in transcript.segments
     ]
     return "\n".join(["WEBVTT\n", *cues])
@@ -33,6 +33,11 @@ def clock(seconds: float, point: str) -> str:
     hours, minutes = divmod(minutes, 60)
     whole, milliseconds = divmod(milliseconds, 1000)
     return f"{hours:02}:{minutes:02}:{whole:02}{point}{milliseconds:03}"
+
+
+def _without_arrows(text: str) -> str:
+    """SubRip has no escapes, and players look for the arrow between two times."""
+    return text.replace("-->", "->")
 
 
 def _escape(text: str) -> str:

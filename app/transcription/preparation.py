@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
@@ -20,8 +21,9 @@ from app.transcription.exceptions import (
     PreparationTimeoutError,
     TranscriptionError,
 )
-from app.transcription.types import AudioLimits, PreparedAudio
-from engine.interface import SAMPLE_RATE, Waveform
+from app.transcription.mixing import Channels
+from app.transcription.types import AudioLimits, PreparationPlan, PreparedAudio
+from engine.interface import SAMPLE_RATE
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +59,13 @@ class Preparer:
             max_segment_seconds: the longest segment, at least 4.
             target_segment_seconds: see `segmentation.cut`.
         """
-        self._limits = limits
+        self._plan = PreparationPlan(
+            limits=limits,
+            max_samples=round(max_segment_seconds * SAMPLE_RATE),
+            target_samples=round((target_segment_seconds or max_segment_seconds) * SAMPLE_RATE),
+        )
         self._workers = workers
         self._timeout_seconds = timeout_seconds
-        self._max_samples = round(max_segment_seconds * SAMPLE_RATE)
-        self._target_samples = round((target_segment_seconds or max_segment_seconds) * SAMPLE_RATE)
         self._slots = anyio.CapacityLimiter(workers)
         # Slots are taken before the clock starts, so anyio's own limit shall not hold anybody up.
         self._unlimited = anyio.CapacityLimiter(math.inf)
@@ -83,7 +87,7 @@ class Preparer:
         """Uploads that are being decoded and that wait."""
         return self._slots.statistics()
 
-    async def prepare(self, source: Path, target: Path) -> PreparedAudio:
+    async def prepare(self, source: Path, target: Path, *, separate: bool = False) -> PreparedAudio:
         """Decode `source` into `target` and find the segments.
 
         Both files stay the caller's to remove, whatever happens. Cancellation kills the worker at once.
@@ -91,17 +95,17 @@ class Preparer:
         Args:
             source: the upload; nothing about its name matters.
             target: in a directory that exists; receives the waveform, see `map_waveform`.
+            separate: keep the channels and find the segments of each, in place of those of their mix.
 
         Raises:
             InvalidInputError: as `audio.decode` does, or if the decoder crashes on the file.
             PreparationTimeoutError: the worker took too long and was killed.
             PreparationError: workers do not work.
         """
+        plan = replace(self._plan, separate=separate)
         for _ in range(ATTEMPTS):
             try:
-                return await self._run(
-                    worker.prepare, str(source), str(target), self._limits, self._max_samples, self._target_samples
-                )
+                return await self._run(worker.prepare, str(source), str(target), plan)
             except anyio.BrokenWorkerProcess:
                 digest = await anyio.to_thread.run_sync(_digest, source)
                 logger.warning("a decode worker died on an upload with SHA-256 %s", digest)
@@ -144,9 +148,9 @@ class Preparer:
                 raise PreparationError("A decode worker cannot be started.") from error
 
 
-def map_waveform(path: Path, prepared: PreparedAudio) -> Waveform:
-    """The waveform that `Preparer.prepare` wrote: read from disk as it is touched, and read-only."""
-    return np.memmap(path, dtype="<f4", mode="r", shape=(prepared.n_samples,))
+def map_waveform(path: Path, prepared: PreparedAudio) -> Channels:
+    """What `Preparer.prepare` wrote, shape = (n_channels, n_samples): read-only, read from disk as it is touched."""
+    return np.memmap(path, dtype="<f4", mode="r", shape=(prepared.n_samples, prepared.n_channels)).T
 
 
 def _digest(path: Path) -> str:

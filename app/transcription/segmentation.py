@@ -9,7 +9,7 @@ import functools
 import importlib.util
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -37,6 +37,7 @@ LONG_PAUSE = 2 * SAMPLE_RATE  # always ends a segment: silence costs encoder tim
 PAD = 3 * SAMPLE_RATE // 10  # speech kept on either side: the model rises late on soft consonants and falls early
 MIN_SEGMENT = SAMPLE_RATE  # a lone word gets this much audio, as available: models are trained on a second and more
 MAX_SEGMENT = 30 * SAMPLE_RATE
+OVERLAP = 2 * SAMPLE_RATE  # heard twice where speech has to be cut without a pause: a word is shorter than half of it
 COST_OF_PAUSE = 0.5 * SAMPLE_RATE  # a cut at a pause of half a second costs as much as a span; at 50 ms ten times that
 COST_OF_EXCESS = 4.0  # a span of twice the length that is aimed at costs four spans more
 SILENCE_LEVEL = -120.0  # dBFS given to digital silence, so that levels stay finite
@@ -133,8 +134,9 @@ def cut(
 ) -> tuple[SegmentSpan, ...]:
     """Cover all speech with few spans that are cut at long pauses.
 
-    Spans are ordered, do not overlap, lie inside the waveform and keep up to PAD around speech. Where speech runs on
-    without a pause for longer than `max_samples`, it is cut at its quietest, least speech-like point near the limit.
+    Spans are ordered, lie inside the waveform and keep up to PAD around speech. Where speech runs on without a pause
+    for longer than `max_samples`, it is cut at its quietest, least speech-like point near the limit; there, and only
+    there, neighbours overlap, by OVERLAP with the cut in its middle.
 
     Args:
         activity: of the whole waveform.
@@ -147,9 +149,21 @@ def cut(
     """
     if max_samples < 4 * SAMPLE_RATE:
         raise ValueError(f"max_samples must be at least {4 * SAMPLE_RATE}, is {max_samples}")
-    runs = _split_long(_find_speech(activity), activity, max_samples - 2 * PAD)
+    runs = _split_long(_find_speech(activity), activity, max_samples - 2 * max(PAD, OVERLAP // 2))
     padded = _pad(runs, activity.n_samples)
     return tuple(_widen(_pack(runs, padded, max_samples, target_samples or max_samples), activity.n_samples))
+
+
+def merge_channels(channels: Sequence[Sequence[SegmentSpan]]) -> tuple[SegmentSpan, ...]:
+    """The spans of all channels in order of time, but none between two of a channel that overlap."""
+    ordered: list[tuple[SegmentSpan, SegmentSpan]] = []  # where the chain of overlaps begins, span
+    for channel, spans in enumerate(channels):
+        chain = before = None
+        for span in (replace(each, channel=channel) for each in spans):
+            chain = chain if chain is not None and before is not None and before.overlaps(span) else span
+            ordered.append((chain, span))
+            before = span
+    return tuple(span for _, span in sorted(ordered))
 
 
 def _find_speech(activity: SpeechActivity) -> list[SegmentSpan]:
@@ -182,6 +196,7 @@ def _split_long(runs: Sequence[SegmentSpan], activity: SpeechActivity, limit: in
             # Not before half of the limit, so that the parts stay long; not so late that the rest is a sliver.
             first = -(-(start + limit // 2) // WINDOW)
             last = min(start + limit, run.end - MIN_SEGMENT) // WINDOW
+            first = min(first, last)
             middle = (first + int(np.argmin(cost[first : last + 1]))) * WINDOW
             parts.append(SegmentSpan(start, middle))
             start = middle
@@ -198,12 +213,20 @@ def _smooth(values: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def _pad(runs: Sequence[SegmentSpan], n_samples: int) -> list[SegmentSpan]:
-    """Give each run up to PAD on either side, and neighbours half of the pause between them at most."""
-    middles = [(left.end + right.start) // 2 for left, right in pairwise(runs)]
-    return [
-        SegmentSpan(max(run.start - PAD, low), min(run.end + PAD, high))
-        for run, low, high in zip(runs, [0, *middles], [*middles, n_samples], strict=False)
-    ]
+    """Give each run up to PAD on either side, and neighbours half of the pause between them at most.
+
+    Where there is no pause between them, both get half of OVERLAP beyond the cut.
+    """
+    padded = [SegmentSpan(max(run.start - PAD, 0), min(run.end + PAD, n_samples)) for run in runs]
+    for index, (left, right) in enumerate(pairwise(runs)):
+        middle = (left.end + right.start) // 2
+        if left.end == right.start:
+            low, high = max(left.start, middle - OVERLAP // 2), min(right.end, middle + OVERLAP // 2)
+        else:
+            low, high = max(right.start - PAD, middle), min(left.end + PAD, middle)
+        padded[index] = replace(padded[index], end=high)
+        padded[index + 1] = replace(padded[index + 1], start=low)
+    return padded
 
 
 def _pack(
@@ -245,7 +268,8 @@ def _widen(spans: Sequence[SegmentSpan], n_samples: int) -> list[SegmentSpan]:
     """Give spans under MIN_SEGMENT what surrounds them, up to the middle of the way to their neighbours."""
     middles = [(left.end + right.start) // 2 for left, right in pairwise(spans)]
     widened: list[SegmentSpan] = []
-    for span, low, high in zip(spans, [0, *middles], [*middles, n_samples], strict=False):
+    for span, before, after in zip(spans, [0, *middles], [*middles, n_samples], strict=False):
+        low, high = min(before, span.start), max(after, span.end)  # of spans that overlap neither gives way
         missing = max(0, MIN_SEGMENT - (span.end - span.start))
         start = max(low, span.start - missing // 2)
         end = min(high, max(span.end, start + MIN_SEGMENT))

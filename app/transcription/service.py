@@ -1,34 +1,40 @@
-"""The use case: an upload becomes a transcript."""
+"""The use case: an upload becomes a transcript, told at once or as it grows."""
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections import defaultdict, deque
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
 from pathlib import Path
-
-import numpy as np
+from typing import Final
 
 from app.transcription.admission import Admission
 from app.transcription.exceptions import InferenceTimeoutError
+from app.transcription.guards import PROMPT_ECHO, REPETITION, SPECIAL_TOKENS, WRAPPER
+from app.transcription.hearing import OUTPUT_LIMIT, Heard, Listener
+from app.transcription.mixing import Channels
 from app.transcription.preparation import Preparer, map_waveform
-from app.transcription.transcript import Segment, StageSeconds, Transcript, TranscriptionOptions
-from app.transcription.types import AudioWarning, PreparedAudio, SegmentSpan
-from engine.interface import SAMPLE_RATE, SpeechEngine, SpeechRequest, Waveform
+from app.transcription.telling import Audience, Telling
+from app.transcription.transcript import StageSeconds, Transcript, TranscriptionOptions
+from app.transcription.types import AudioWarning, SegmentSpan
 
-JOINER = " "  # between the texts of segments
+MOST_TIMES: Final = 10  # named in one warning
+MESSAGES: Final = {
+    OUTPUT_LIMIT: "The text was cut at the token budget.",
+    SPECIAL_TOKENS: "Markup of the model was removed from the text.",
+    WRAPPER: "Words of the model around the transcript were removed.",
+    REPETITION: "The model repeated itself; one copy was kept, and what a second attempt has after it.",
+    PROMPT_ECHO: "The model gave back the prompt where it was not spoken; that was dropped.",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
-    """What the engine made of one segment."""
+class _Turn:
+    """A segment in the engine, and what it has told since somebody looked; None at its end."""
 
-    segment: Segment
-    complete: bool
-    input_tokens: int
-    output_tokens: int
+    task: asyncio.Task[Heard]
+    told: asyncio.Queue[str | None]
+    overlaps_next: bool
 
 
 class Transcriber:
@@ -37,109 +43,133 @@ class Transcriber:
     def __init__(
         self,
         *,
-        engine: SpeechEngine,
+        listener: Listener,
         preparer: Preparer,
         admission: Admission,
         segments_per_request: int,
         inference_timeout_seconds: float,
     ) -> None:
-        self._engine = engine
+        self._listener = listener
         self._preparer = preparer
         self._admission = admission
         self._segments_per_request = segments_per_request
         self._inference_timeout_seconds = inference_timeout_seconds
 
-    async def transcribe(self, upload: Path, options: TranscriptionOptions, *, request_id: str) -> Transcript:
+    async def transcribe(
+        self, upload: Path, options: TranscriptionOptions, *, request_id: str, audience: Audience | None = None
+    ) -> Transcript:
         """Transcribe one upload; the decoded waveform is written beside it.
+
+        Cancellation aborts what the engine holds of it.
+
+        Args:
+            audience: told in order of time, and waited for. Without one the engine is asked for whole texts, which
+                costs it less.
 
         Raises:
             OverloadedError, InvalidInputError, PreparationError, PreparationTimeoutError, InferenceTimeoutError,
             EngineError.
         """
+        telling = Telling(options.text_language, audience)
         async with self._admission.permit() as queue_seconds:
-            decoded = upload.with_name("waveform")
-            prepared = await self._preparer.prepare(upload, decoded)
+            decoded = upload.with_suffix(".waveform")
+            prepared = await self._preparer.prepare(upload, decoded, separate=options.separate_channels)
             begun = time.monotonic()
-            heard = await self._hear_all(prepared, decoded, options, request_id) if prepared.segments else []
+            heard = []
+            if prepared.segments:
+                waveform = map_waveform(decoded, prepared)
+                heard = await self._hear_all(waveform, prepared.segments, options, request_id, telling)
             stages = StageSeconds(
                 queue=queue_seconds,
                 decode=prepared.decode_seconds,
                 segment=prepared.segment_seconds,
                 inference=time.monotonic() - begun,
             )
-        segments = [result.segment for result in heard if result.segment.text]
-        warnings = list(prepared.warnings)
-        cut = [f"{result.segment.start:.1f} s" for result in heard if not result.complete]
-        if cut:
-            warnings.append(
-                AudioWarning("output_limit", f"The text was cut at the token budget from {', '.join(cut)}.")
-            )
+        named = {result.language for result in heard if result.language}
         return Transcript(
-            text=JOINER.join(segment.text for segment in segments),
-            language=options.language,
+            text=telling.text,
+            task=options.task,
+            language=options.text_language or (named.pop() if len(named) == 1 else None),
             duration=prepared.seconds,
-            segments=tuple(segments),
-            warnings=tuple(warnings),
+            n_channels=prepared.n_channels if options.separate_channels else 0,
+            segments=tuple(telling.segments),
+            warnings=(*prepared.warnings, *_explain(heard)),
             input_tokens=sum(result.input_tokens for result in heard),
             output_tokens=sum(result.output_tokens for result in heard),
             stages=stages,
         )
 
     async def _hear_all(
-        self, prepared: PreparedAudio, decoded: Path, options: TranscriptionOptions, request_id: str
-    ) -> list[_Heard]:
-        waveform = map_waveform(decoded, prepared)
+        self,
+        waveform: Channels,
+        spans: tuple[SegmentSpan, ...],
+        options: TranscriptionOptions,
+        request_id: str,
+        telling: Telling,
+    ) -> list[Heard]:
         try:
-            async with (
-                asyncio.timeout(self._inference_timeout_seconds),
-                aclosing(self._hear(waveform, prepared.segments, options, request_id)) as results,
-            ):
-                return [result async for result in results]
+            async with asyncio.timeout(self._inference_timeout_seconds):
+                return await self._hear_in_order(waveform, spans, options, request_id, telling)
         except TimeoutError:
             msg = f"transcribing took longer than {self._inference_timeout_seconds:g} s; send a shorter file"
             raise InferenceTimeoutError(msg) from None
 
-    async def _hear(
-        self, waveform: Waveform, spans: tuple[SegmentSpan, ...], options: TranscriptionOptions, request_id: str
-    ) -> AsyncGenerator[_Heard, None]:
+    async def _hear_in_order(
+        self,
+        waveform: Channels,
+        spans: tuple[SegmentSpan, ...],
+        options: TranscriptionOptions,
+        request_id: str,
+        telling: Telling,
+    ) -> list[Heard]:
         """Results in order of time, with at most `segments_per_request` in the engine at once."""
-        running: deque[asyncio.Task[_Heard]] = deque()
-        numbers = count()
+        waiting = deque(enumerate(spans))
+        running: deque[_Turn] = deque()
+        heard: list[Heard] = []
         try:
-            for span in spans:
-                if len(running) == self._segments_per_request:
-                    yield await running.popleft()
-                index = next(numbers)
-                running.append(asyncio.create_task(self._hear_one(waveform, index, span, options, request_id)))
-            while running:
-                yield await running.popleft()
+            while waiting or running:
+                while waiting and len(running) < self._segments_per_request:
+                    index, span = waiting.popleft()
+                    told: asyncio.Queue[str | None] = asyncio.Queue()
+                    hearing = self._listener.hear(
+                        waveform,
+                        index,
+                        span,
+                        options,
+                        request_id=f"{request_id}-{index}",
+                        tell=told.put_nowait if telling.has_audience else None,
+                    )
+                    task = asyncio.create_task(hearing)
+                    task.add_done_callback(partial(_end, told))
+                    running.append(_Turn(task, told, bool(waiting) and span.overlaps(waiting[0][1])))
+                turn = running[0]
+                if telling.has_audience:
+                    channel = spans[len(heard)].channel + 1 if options.separate_channels else None
+                    await telling.follow(turn.told.get, channel, overlaps_next=turn.overlaps_next)
+                heard.append(await turn.task)
+                running.popleft()
+                await telling.complete(heard[-1].segment, overlaps_next=turn.overlaps_next)
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            for turn in running:
+                turn.task.cancel()
+            await asyncio.gather(*(turn.task for turn in running), return_exceptions=True)
+        return heard
 
-    async def _hear_one(
-        self, waveform: Waveform, index: int, span: SegmentSpan, options: TranscriptionOptions, request_id: str
-    ) -> _Heard:
-        request = SpeechRequest(
-            request_id=f"{request_id}-{index}",
-            waveform=np.array(waveform[span.start : span.end]),
-            language=options.language,
-            context=options.prompt,
-            temperature=options.temperature,
+
+def _explain(heard: list[Heard]) -> list[AudioWarning]:
+    """One warning for each kind of finding, with the times of the segments concerned."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for result in heard:
+        for code in result.findings:
+            found[code].append(f"{result.segment.start:.1f} s")
+    warnings = []
+    for code, times in found.items():
+        rest = f" and {len(times) - MOST_TIMES} more" if len(times) > MOST_TIMES else ""
+        warnings.append(
+            AudioWarning(code, f"{MESSAGES[code]} In segments from: {', '.join(times[:MOST_TIMES])}{rest}.")
         )
-        texts: list[str] = []
-        async with aclosing(self._engine.generate(request)) as outputs:
-            async for output in outputs:
-                texts.append(output.text)
-        return _Heard(
-            segment=Segment(
-                index=index,
-                start=span.start / SAMPLE_RATE,
-                end=span.end / SAMPLE_RATE,
-                text="".join(texts).strip(),
-            ),
-            complete=output.finish_reason == "stop",
-            input_tokens=output.prompt_tokens,
-            output_tokens=output.output_tokens,
-        )
+    return warnings
+
+
+def _end(told: "asyncio.Queue[str | None]", _: object) -> None:
+    told.put_nowait(None)

@@ -1,6 +1,7 @@
 """Value objects of the transcription domain."""
 
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +23,36 @@ class AudioLimits:
     max_decoded_bytes: int = 8 * 2**30
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparationPlan:
+    """How an upload is decoded and cut.
+
+    Attributes:
+        max_samples, target_samples: of a segment, see `segmentation.cut`.
+        separate: keep the channels and find the segments of each; else they are mixed.
+    """
+
+    limits: AudioLimits
+    max_samples: int
+    target_samples: int
+    separate: bool = False
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class SegmentSpan:
-    """A stretch of a waveform in samples, end excluded."""
+    """A stretch of a waveform in samples, end excluded.
+
+    Attributes:
+        channel: index in the waveform.
+    """
 
     start: int
     end: int
+    channel: int = 0
+
+    def overlaps(self, following: Self) -> bool:
+        """Whether a later span begins before this one ends, on the same channel."""
+        return self.channel == following.channel and following.start < self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +73,8 @@ class PreparedAudio:
     """An upload, decoded and cut.
 
     Attributes:
-        n_samples: at SAMPLE_RATE.
+        n_samples: of each channel, at SAMPLE_RATE.
+        n_channels: of the waveform: 1 for a mix.
         seconds: the same as a duration.
         segments: what to send to the engine, in order; empty where nothing is said.
         warnings: about the sound, in no order.
@@ -57,6 +83,7 @@ class PreparedAudio:
     """
 
     n_samples: int
+    n_channels: int
     seconds: float
     segments: tuple[SegmentSpan, ...]
     warnings: tuple[AudioWarning, ...]

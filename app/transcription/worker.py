@@ -15,20 +15,19 @@ from pathlib import Path
 
 from app.transcription.audio import decode
 from app.transcription.exceptions import CorruptAudioError
-from app.transcription.segmentation import SpeechDetector, cut
-from app.transcription.types import AudioLimits, AudioWarning, PreparedAudio
+from app.transcription.segmentation import SpeechDetector, cut, merge_channels
+from app.transcription.types import AudioWarning, PreparationPlan, PreparedAudio
 from engine.interface import SAMPLE_RATE
 
 MEMORY_GROWTH = 1 << 30  # bytes a worker may take beyond its libraries; a decode needs some tens of MiB
 
 
-def prepare(source: str, target: str, limits: AudioLimits, max_samples: int, target_samples: int) -> PreparedAudio:
+def prepare(source: str, target: str, plan: PreparationPlan) -> PreparedAudio:
     """Decode one file to another and find the speech in it, in one pass and in bounded memory.
 
     Args:
         source: the upload.
-        target: receives mono little-endian float32 samples at SAMPLE_RATE, without a header.
-        max_samples, target_samples: as for `cut`.
+        target: receives little-endian float32 samples at SAMPLE_RATE, channels interleaved, without a header.
 
     Raises:
         InvalidInputError: as `decode` does.
@@ -36,20 +35,24 @@ def prepare(source: str, target: str, limits: AudioLimits, max_samples: int, tar
     """
     isolate()
     warnings: list[AudioWarning] = []
-    detector = SpeechDetector()
+    detectors: list[SpeechDetector] = []
     n_samples = 0
     segment_seconds = 0.0
     began = time.perf_counter()
     try:
         with Path(source).open("rb", buffering=0) as upload, Path(target).open("wb") as waveform:
-            for block in decode(io.BufferedReader(upload), limits, warnings.append):
-                waveform.write(block.astype("<f4", copy=False).tobytes())
-                n_samples += len(block)
+            for block in decode(io.BufferedReader(upload), plan.limits, warnings.append, mix=not plan.separate):
+                waveform.write(block.T.astype("<f4", copy=False).tobytes())
+                n_samples += block.shape[1]
                 paused = time.perf_counter()
-                detector.feed(block)
+                detectors = detectors or [SpeechDetector() for _ in block]
+                for detector, samples in zip(detectors, block, strict=True):
+                    detector.feed(samples)
                 segment_seconds += time.perf_counter() - paused
         paused = time.perf_counter()
-        segments = cut(detector.finish(), max_samples, target_samples)
+        segments = merge_channels(
+            [cut(detector.finish(), plan.max_samples, plan.target_samples) for detector in detectors]
+        )
         ended = time.perf_counter()
     except MemoryError:
         raise CorruptAudioError(
@@ -58,6 +61,7 @@ def prepare(source: str, target: str, limits: AudioLimits, max_samples: int, tar
     segment_seconds += ended - paused
     return PreparedAudio(
         n_samples=n_samples,
+        n_channels=len(detectors),
         seconds=n_samples / SAMPLE_RATE,
         segments=segments,
         warnings=tuple(warnings),

@@ -14,7 +14,9 @@ async def test_every_route_says_what_it_answers(scripted_client: Client) -> None
 
     assert set(paths) == {
         "/v1/transcribe",
+        "/v1/transcribe/batch",
         "/v1/audio/transcriptions",
+        "/v1/audio/translations",
         "/v1/models",
         "/v1/engine",
         "/health/live",

@@ -65,7 +65,7 @@ def test_every_value_can_be_set_from_the_environment(variable: str, monkeypatch:
         bool: str(not before).lower(),
         float: str(before / 2) if isinstance(before, float) else "",
         str: {"backend": "scripted", "dtype": "float32", "load_format": "dummy", "log_level": "debug"}.get(key, "x"),
-        tuple: {"languages": '["en", "de"]'}.get(key, '["x"]'),
+        tuple: {"languages": '["en", "de"]', "tasks": '["transcribe", "translate"]'}.get(key, '["x"]'),
         type(None): "7",
     }
     kind = next(kind for kind in (bool, int, float, str, tuple, type(None)) if isinstance(before, kind))

@@ -3,7 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import MODELS
-from engine.prompt import LANGUAGE_NAMES, SYSTEM, build_prompt, neutralise, prompt_tokens, token_budget
+from engine.prompt import (
+    AUDIO_PLACEHOLDER,
+    LANGUAGE_NAMES,
+    SYSTEM,
+    build_prompt,
+    neutralise,
+    prompt_tokens,
+    token_budget,
+)
 
 
 def test_the_prompt_is_what_the_checkpoints_own_chat_template_writes() -> None:
@@ -18,13 +26,26 @@ def test_the_prompt_is_what_the_checkpoints_own_chat_template_writes() -> None:
     assert written == build_prompt("en")
 
 
-@pytest.mark.parametrize(("code", "name"), LANGUAGE_NAMES.items())
+def test_chinese_is_asked_for_in_chinese_as_the_authors_do() -> None:
+    assert f"{AUDIO_PLACEHOLDER}请将这段中文语音转换为纯文本。<|im_end|>" in build_prompt("zh")
+    assert "纯文本。 Context: 千问<|im_end|>" in build_prompt("zh", "千问")
+
+
+@pytest.mark.parametrize(("code", "name"), [(code, name) for code, name in LANGUAGE_NAMES.items() if code != "zh"])
 def test_the_language_reaches_the_instruction(code: str, name: str) -> None:
     assert f"Transcribe the {name} audio into text." in build_prompt(code)
 
 
 def test_no_language_is_named_where_the_model_shall_tell() -> None:
     assert "Transcribe the audio into text.<|im_end|>" in build_prompt(None)
+
+
+def test_a_translation_is_asked_for_in_the_authors_words() -> None:
+    prompt = build_prompt("de", "Grigson", task="translate")
+
+    assert prompt.startswith("<|im_start|>system\nYou are a speech translation model.<|im_end|>")
+    assert "German speech and produce a translation in English text. Context: Grigson<|im_end|>" in prompt
+    assert "Listen to the provided speech and" in build_prompt(None, task="translate")
 
 
 def test_the_context_reaches_the_instruction() -> None:

@@ -165,7 +165,7 @@ async def test_a_harmful_request_id_is_replaced(scripted_client: Client) -> None
         ("language", "de", "en"),
         ("prompt", "x" * 50_000, "1000"),
         ("prompt", "x" * 70_000, "65536"),
-        ("stream", "true", "stream"),
+        ("stream", "perhaps", "boolean"),
         ("timestamp_granularities[]", "word", "segment"),
         ("timestamp_granularities[]", "segment", "verbose_json"),
         ("n", "0", "known are"),
@@ -272,3 +272,58 @@ async def test_an_answer_cut_at_its_budget_carries_a_warning(make_client: MakeCl
 
     assert body["text"] == "cut"
     assert [warning["code"] for warning in body["warnings"]] == ["output_limit"]
+
+
+@pytest.mark.parametrize("hotwords", ["Grigson, RTFx", ["Grigson", "RTFx"], ["Grigson,,", " RTFx "]])
+async def test_hotwords_reach_the_engine_after_the_prompt(hotwords: Any, make_client: MakeClient) -> None:
+    engine = ScriptedEngine()
+    async with make_client(engine) as client:
+        assert (await post(client, hotwords=hotwords, prompt="A meeting.")).status_code == 200
+
+    assert engine.requests[-1].context == "A meeting. Grigson, RTFx"
+
+
+async def test_prompt_and_hotwords_share_one_limit(scripted_client: Client) -> None:
+    answer = await post(scripted_client, prompt="x" * 600, hotwords="y" * 600)
+
+    assert answer.status_code == 422
+    assert answer.json()["error"]["param"] == "hotwords"
+    assert answer.json()["error"]["limit"]["value"] == 1000
+
+
+async def test_guards_that_step_in_leave_one_warning_with_the_times(make_client: MakeClient) -> None:
+    engine = ScriptedEngine(lambda _: Act(words=("The", "audio", "says:", "'Hello.'")))
+    async with make_client(engine) as client:
+        body = (await post(client, wav(pcm16(clip("harbor-story-long.flac"))))).json()
+
+    assert set(body["text"].split()) == {"Hello."}
+    (warning,) = body["warnings"]
+    assert warning["code"] == "wrapper"
+    assert len(re.findall(r"\d+\.\d s", warning["message"])) == len(body["text"].split())
+
+
+async def test_guards_can_be_switched_off(make_client: MakeClient) -> None:
+    engine = ScriptedEngine(lambda _: Act(words=("The", "audio", "says:", "'Hello.'")))
+    async with make_client(engine, guards={"wrapper_sentences": False}) as client:
+        body = (await post(client)).json()
+
+    assert body["text"] == "The audio says: 'Hello.'"
+    assert body["warnings"] == []
+
+
+async def test_the_language_is_reported_where_the_model_named_it(make_client: MakeClient) -> None:
+    engine = ScriptedEngine(lambda _: Act(words=("The", "person", "says", "in", "German:", "'Guten Tag.'")))
+    async with make_client(engine, engine_settings={"languages": ("en", "de")}) as client:
+        unnamed = (await post(client)).json()
+        named = (await post(client, language="en")).json()
+
+    assert (unnamed["language"], unnamed["text"]) == ("de", "Guten Tag.")
+    assert named["language"] == "en"
+
+
+async def test_chinese_segments_are_joined_without_spaces(make_client: MakeClient) -> None:
+    engine = ScriptedEngine(lambda _: Act(words=("你好。",)))
+    async with make_client(engine, engine_settings={"languages": ("en", "zh")}) as client:
+        body = (await post(client, wav(pcm16(clip("harbor-story-long.flac"))))).json()
+
+    assert re.fullmatch("(你好。){2,}", body["text"])

@@ -33,8 +33,8 @@ def decode_all(data: bytes, limits: AudioLimits | None = None) -> tuple[Samples,
     """The whole waveform and the codes of the warnings."""
     warnings: list[AudioWarning] = []
     blocks = list(decode(io.BytesIO(data), limits or AudioLimits(), warnings.append))
-    assert all(block.dtype == np.float32 and block.ndim == 1 and len(block) for block in blocks)
-    return np.concatenate(blocks), [warning.code for warning in warnings]
+    assert all(block.dtype == np.float32 and block.shape[0] == 1 and block.shape[1] for block in blocks)
+    return np.concatenate(blocks, axis=1)[0], [warning.code for warning in warnings]
 
 
 def similarity(left: Samples, right: Samples) -> tuple[float, int]:
@@ -235,7 +235,7 @@ def test_the_name_of_a_file_means_nothing(name: str) -> None:
     file = io.BytesIO(factory.encode(factory.clip(CLIP), "m4a"))
     file.name = name
     blocks = list(decode(file, AudioLimits(), lambda _: None))
-    assert similarity(np.concatenate(blocks), factory.clip(CLIP))[0] > 0.99
+    assert similarity(np.concatenate(blocks, axis=1)[0], factory.clip(CLIP))[0] > 0.99
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_hours_of_silence_are_decoded_no_further_than_the_limit() -> None:
     blocks = decode(file, AudioLimits(max_seconds=300), lambda _: None)
     lengths: list[int] = []
     with pytest.raises(TooLargeError, match=r"by its header 28800 s") as caught:
-        lengths.extend(len(block) for block in blocks)
+        lengths.extend(block.shape[1] for block in blocks)
     assert sum(lengths) <= 300 * SAMPLE_RATE
     assert file.n_read < len(data) / 20
     assert caught.value.limit is not None

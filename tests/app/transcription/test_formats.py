@@ -1,3 +1,4 @@
+import html
 import re
 
 import pytest
@@ -63,3 +64,27 @@ def test_nothing_said_is_nothing_written() -> None:
     assert to_srt(transcript()) == ""
     assert to_vtt(transcript()) == "WEBVTT\n"
     assert transcript().no_speech
+
+
+spoken = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=40).map(str.strip)
+timed = st.tuples(st.floats(0, 14_400), st.floats(0.01, 30), spoken.filter(bool), st.sampled_from([None, 1, 2]))
+
+
+@given(st.lists(timed, max_size=20))
+def test_subtitles_can_be_read_back(said: list[tuple[float, float, str, int | None]]) -> None:
+    segments = tuple(
+        Segment(index=n, start=start, end=start + length, text=text, channel=channel)
+        for n, (start, length, text, channel) in enumerate(said)
+    )
+    whole = Transcript(text="", language=None, duration=15_000.0, segments=segments)
+
+    srt = re.findall(r"(\d+)\n(\S{12}) --> (\S{12})\n(.*)\n(?:\n|\Z)", to_srt(whole))
+    vtt = re.findall(r"(\S{12}) --> (\S{12})\n(.*)\n(?:\n|\Z)", to_vtt(whole).removeprefix("WEBVTT\n\n"))
+
+    assert [int(number) for number, *_ in srt] == list(range(1, len(segments) + 1))
+    assert [text for *_, text in srt] == [segment.labelled.replace("-->", "->") for segment in segments]
+    assert [html.unescape(text) for *_, text in vtt] == [segment.labelled for segment in segments]
+    assert all("-->" not in text for *_, text in vtt)
+    for (_, start, end, _), segment in zip(srt, segments, strict=True):
+        assert start == clock(segment.start, ",")
+        assert start <= end

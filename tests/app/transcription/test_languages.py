@@ -1,7 +1,7 @@
 import pytest
 
 from app.transcription.exceptions import InvalidFieldError
-from app.transcription.languages import language_name, parse_language
+from app.transcription.languages import _ALIASES, language_name, parse_language
 from engine.prompt import LANGUAGE_NAMES
 
 ALL = tuple(LANGUAGE_NAMES)
@@ -21,6 +21,11 @@ ALL = tuple(LANGUAGE_NAMES)
         ("english", "en"),
         ("Chinese", "zh"),
         ("Cantonese", "yue"),
+        ("zh-yue", "yue"),
+        ("cmn-Hans", "zh"),
+        ("Mandarin", "zh"),
+        ("eng", "en"),
+        ("nb-NO", "no"),
         ("auto", None),
         ("AUTO", None),
         ("", None),
@@ -54,3 +59,8 @@ def test_what_is_not_served_is_refused_with_what_is(spoken: str) -> None:
 
 def test_no_language_has_no_name() -> None:
     assert language_name(None) is None
+
+
+def test_every_alias_is_of_a_language_that_has_a_prompt() -> None:
+    assert set(_ALIASES.values()) <= set(ALL)
+    assert not set(_ALIASES) & set(ALL)

@@ -30,7 +30,7 @@ from app.transcription.exceptions import (
 )
 from app.transcription.preparation import Preparer, map_waveform
 from app.transcription.segmentation import SpeechDetector, cut
-from app.transcription.types import AudioLimits, PreparedAudio
+from app.transcription.types import AudioLimits, PreparationPlan, PreparedAudio
 from engine.interface import SAMPLE_RATE
 from tests import audio_factory as factory
 from tests.audio_factory import wav
@@ -144,7 +144,7 @@ def allocate(n_bytes: int) -> int:
 
 async def test_waveform_segments_and_times_come_back(preparer: Preparer, upload: Path, target: Path) -> None:
     prepared = await preparer.prepare(upload, target)
-    waveform = map_waveform(target, prepared)
+    (waveform,) = map_waveform(target, prepared)
     assert waveform.dtype == np.float32
     assert waveform.shape == (prepared.n_samples,)
     assert prepared.seconds == prepared.n_samples / SAMPLE_RATE == pytest.approx(6.225, abs=0.2)
@@ -326,13 +326,13 @@ def crash(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def crash_once(source: str, target: str, limits: AudioLimits, *samples: int) -> PreparedAudio:
+def crash_once(source: str, target: str, plan: PreparationPlan) -> PreparedAudio:
     """Stands in for a machine that ran out of memory."""
     mark = Path(source).with_suffix(".crashed")
     if not mark.exists():
         mark.touch()
         crash()
-    return worker.prepare(source, target, limits, *samples)
+    return worker.prepare(source, target, plan)
 
 
 async def test_a_file_that_crashes_the_decoder_is_the_callers_fault(

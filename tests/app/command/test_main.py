@@ -1,0 +1,199 @@
+"""`omnihear transcribe` as people type it, against a service in this process and with one of its own."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import cli
+from app.command.remote import LONGEST_WAIT
+from engine.config import ROOT
+from engine.interface import SpeechRequest
+from engine.scripted import Act, ScriptedEngine
+from tests.audio_factory import clip, pcm16, wav
+from tests.live import live
+
+SPEECH = wav(pcm16(clip("library-us-female.wav")))
+STORY = wav(pcm16(clip("harbor-story-long.flac")))
+
+
+@pytest.fixture(autouse=True)
+def _same_loop(one_event_loop: None) -> None:
+    """Decode workers belong to it."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "a.wav").write_bytes(SPEECH)
+    (tmp_path / "b.wav").write_bytes(STORY)
+    (tmp_path / "bad.wav").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    return tmp_path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def run(client: httpx.AsyncClient, *arguments: str | Path, stdin: bytes = b"") -> Result:
+    words = ["transcribe", "--server", str(client.base_url), *map(str, arguments)]
+    return await asyncio.to_thread(lambda: CliRunner().invoke(cli, words, input=stdin, catch_exceptions=False))
+
+
+async def test_files_are_transcribed_beside_themselves_as_the_service_answers(folder: Path) -> None:
+    async with live() as client:
+        result = await run(client, folder / "a.wav", folder / "b.wav", "-f", "txt", "-f", "srt", "-f", "json")
+        direct = {
+            form: (await client.post("/v1/transcribe", files={"file": STORY}, data={"response_format": form})).text
+            for form in ("text", "srt", "verbose_json")
+        }
+
+    assert result.exit_code == 0, result.output
+    assert (folder / "b.txt").read_text() == direct["text"]
+    assert (folder / "b.srt").read_text() == direct["srt"]
+    assert json.loads((folder / "b.json").read_text()) == json.loads(direct["verbose_json"])
+    assert (folder / "a.txt").read_text().startswith("audio of")
+    assert "2 transcribed, 0 skipped, 0 failed" in result.stderr
+
+
+async def test_what_is_done_is_skipped_and_what_failed_is_tried_again(folder: Path) -> None:
+    engine = ScriptedEngine()
+    async with live(engine) as client:
+        first = await run(client, folder / "a.wav", folder / "bad.wav")
+        asked = len(engine.requests)
+        second = await run(client, folder / "a.wav", folder / "bad.wav")
+        skipped = len(engine.requests) - asked
+        third = await run(client, folder / "a.wav", "--overwrite")
+
+    assert (first.exit_code, second.exit_code, third.exit_code) == (1, 1, 0)
+    assert "bad.wav: This looks like a PNG image" in first.stderr.replace("\n", "")
+    assert "0 transcribed, 1 skipped, 1 failed" in second.stderr
+    assert skipped == 0
+    assert "1 transcribed" in third.stderr
+
+
+async def test_wishes_reach_the_engine(folder: Path) -> None:
+    engine = ScriptedEngine()
+    async with live(engine, engine_settings={"languages": ("en", "de")}) as client:
+        words = [
+            "-l",
+            "de",
+            "--prompt",
+            "A meeting.",
+            "--hotword",
+            "Grigson",
+            "--hotword",
+            "RTFx",
+            "--temperature",
+            "0.2",
+        ]
+        result = await run(client, folder / "a.wav", *words, "--channels", "separate", "-o", "-")
+
+    request = engine.requests[-1]
+    assert (request.language, request.context, request.temperature) == ("de", "A meeting. Grigson, RTFx", 0.2)
+    assert result.stdout.startswith("Channel 1: audio of")
+
+
+async def test_standard_input_goes_to_standard_output() -> None:
+    async with live() as client:
+        result = await run(client, "-", "-f", "vtt", "--quiet", stdin=SPEECH)
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("WEBVTT\n")
+    assert result.stderr == ""
+
+
+async def test_warnings_are_told(folder: Path) -> None:
+    async with live(ScriptedEngine(lambda _: Act(words=("The", "audio", "says:", "'Hello.'")))) as client:
+        result = await run(client, folder / "a.wav")
+
+    assert "(wrapper)" in result.stderr
+    assert (folder / "a.txt").read_text() == "Hello.\n"
+
+
+async def test_nothing_to_show_has_its_own_status(folder: Path) -> None:
+    async with live() as client:
+        none = await run(client, folder / "bad.wav", folder / "missing.wav")
+        clash = await run(client, folder / "a.wav", folder / "a.mp3")
+        field = await run(client, folder / "a.wav", "-l", "klingon")
+
+    assert none.exit_code == 3
+    assert "missing.wav: " in none.stderr
+    assert clash.exit_code == 2
+    assert field.exit_code == 3
+    assert "klingon" in field.stderr
+    assert not (folder / "a.txt").exists()
+
+
+async def test_a_service_that_is_not_there_is_named(folder: Path) -> None:
+    words = ["transcribe", "--server", "http://127.0.0.1:1", str(folder / "a.wav")]
+    result = await asyncio.to_thread(CliRunner().invoke, cli, words)
+
+    assert result.exit_code == 3
+    assert "127.0.0.1:1" in result.stderr
+
+
+async def test_a_failure_after_the_start_leaves_no_file(folder: Path) -> None:
+    def script(request: SpeechRequest) -> Act:
+        return Act(words=("half", "way"), fail=request.request_id != "warm-up")
+
+    async with live(ScriptedEngine(script)) as client:
+        result = await run(client, folder / "a.wav")
+
+    assert result.exit_code == 3
+    assert names(folder) == ["a.wav", "b.wav", "bad.wav"]
+
+
+async def test_a_full_service_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    gate = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+        loop.call_soon_threadsafe(gate.set)  # room is made while the command waits
+        await asyncio.sleep(0.2)
+
+    monkeypatch.setattr("app.command.remote.anyio.sleep", note)
+
+    def script(request: SpeechRequest) -> Act:
+        if request.request_id == "warm-up":
+            return Act()
+        arrived.set()
+        return Act(words=("done",), gate=gate)
+
+    arrived = asyncio.Event()
+    async with live(ScriptedEngine(script), concurrency={"running_requests": 1, "queued_requests": 0}) as client:
+        other = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
+        await arrived.wait()
+        result = await run(client, folder / "a.wav")
+        await other
+
+    assert result.exit_code == 0
+    assert waits
+    assert all(1 <= seconds <= LONGEST_WAIT for seconds in waits)
+
+
+def command(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    words = [sys.executable, "-m", "app.cli", "transcribe", *map(str, arguments)]
+    return subprocess.run(words, cwd=ROOT, env=os.environ | variables, capture_output=True, timeout=100, check=False)
+
+
+def test_without_a_server_one_is_started(folder: Path) -> None:
+    result = command(folder / "a.wav", "-o", folder / "out" / "deep", OMNIHEAR_ENGINE_BACKEND="scripted")
+
+    assert result.returncode == 0, result.stderr
+    assert (folder / "out" / "deep" / "a.txt").read_text().startswith("audio of")
+
+
+def test_a_service_that_does_not_start_ends_the_command(folder: Path) -> None:
+    result = command(folder / "a.wav", OMNIHEAR_ENGINE_MODEL="/nowhere/at/all")
+
+    assert result.returncode == 2, result.stderr
+    assert b"did not start" in result.stderr
+    assert b"/nowhere/at/all" in result.stderr
