@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import random
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,38 @@ async def test_leaving_ends_the_work_and_leaves_nothing_behind(
         await eventually(lambda: any(" 499 " in record.getMessage() for record in caplog.records), seconds=1)
 
     assert len(engine.aborted) >= 1
+
+
+async def test_clients_that_leave_at_any_moment_leave_nothing_behind(tmp_path: Path) -> None:
+    moments = random.Random(0)
+    arrived: asyncio.Queue[str] = asyncio.Queue()
+
+    def stall(request: SpeechRequest) -> Act:
+        if request.request_id == "warm-up" or request.request_id.startswith("last"):
+            return Act(words=("done",))
+        arrived.put_nowait(request.request_id)
+        return Act(gate=asyncio.Event())
+
+    engine = ScriptedEngine(stall)
+    async with live(engine, server={"spool_dir": str(tmp_path)}) as client:
+        (spool,) = files(tmp_path)
+
+        def come() -> asyncio.Task[httpx.Response]:
+            route, form = moments.choice(ROUTES), {"stream": moments.choice(["true", "false"])}
+            return asyncio.create_task(client.post(route, files={"file": SPEECH}, data=form))
+
+        for _ in range(4):
+            clients = [come() for _ in range(6)]
+            await arrived.get()  # one is with the engine, others upload, wait or are being decoded
+            await asyncio.sleep(moments.uniform(0.0, 0.1))
+            for leaving in clients:
+                leaving.cancel()
+            await asyncio.gather(*clients, return_exceptions=True)
+        await eventually(lambda: not engine.running and not files(spool), seconds=5)
+        answer = await client.post(ROUTES[0], files={"file": SPEECH}, headers={"X-Request-ID": "last"})
+
+    assert answer.json()["text"] == "done"
+    assert len(engine.aborted) >= 4
 
 
 async def test_leaving_while_decoding_ends_the_work(tmp_path: Path) -> None:
