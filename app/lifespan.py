@@ -85,10 +85,9 @@ async def _start(runtime: Runtime, preparer: Preparer) -> None:
         report("warming up", 0.95)
         await _warm_up(runtime.engine, runtime.settings)
     except Exception as error:
-        readiness.failure = str(error)
         known = isinstance(error, EngineError)
         logger.critical("start-up failed: %s", error, exc_info=None if known else error)
-        # The server owns the process: it is asked to end as an operator would ask, and `omnihear serve` exits with 1.
+        # The server owns the process: it is asked to end as an operator would ask, and ends by that signal.
         os.kill(os.getpid(), signal.SIGTERM)
         return
     report("ready", 1.0)

@@ -19,13 +19,11 @@ class Readiness:
         phase: what goes on, in words.
         progress: share of start-up that is done, 0 to 1.
         ready: whether requests are served.
-        failure: why start-up failed, None where it did not.
     """
 
     phase: str = "starting"
     progress: float = 0.0
     ready: bool = False
-    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,11 @@ class Settings(BaseSettings):
         """The name under which the model is served."""
         return self.server.model_name or self.engine.model
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """All names that requests may use, the listed one first."""
+        return (self.model_name, *self.server.model_aliases)
+
     @classmethod
     def settings_customise_sources(
         cls,

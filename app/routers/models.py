@@ -11,6 +11,5 @@ router = APIRouter(tags=["service"])
 @router.get("/v1/models", summary="Names that requests may use")
 async def list_models(runtime: RuntimeDep) -> ModelList:
     """The served model first, then its aliases."""
-    settings = runtime.settings
-    names = (settings.model_name, *settings.server.model_aliases)
+    names = runtime.settings.model_names
     return ModelList(data=[Model(id=name, created=int(runtime.started)) for name in names])

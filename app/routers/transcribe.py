@@ -104,8 +104,8 @@ def options_of(fields: CommonFields, runtime: Runtime, task: Task = "transcribe"
         UnknownModelError, InvalidFieldError: it cannot be served.
     """
     settings = runtime.settings
-    if fields.model is not None and fields.model not in (settings.model_name, *settings.server.model_aliases):
-        known = ", ".join((settings.model_name, *settings.server.model_aliases))
+    if fields.model is not None and fields.model not in settings.model_names:
+        known = ", ".join(settings.model_names)
         raise UnknownModelError(f"there is no model {fields.model[:100]!r}; served are {known}", param="model")
     options = TranscriptionOptions(
         task=task,
