@@ -52,6 +52,9 @@ async def stop_idle_workers() -> None:
             await process.wait()
         anyio.to_process._process_pool_workers.get().clear()
         anyio.to_process._process_pool_idle_workers.get().clear()
+    for stray in workers():  # anyio loses a worker whose start is cancelled, as clients that leave may do
+        stray.kill()
+    await anyio.to_thread.run_sync(psutil.wait_procs, workers(), 10)
 
 
 @pytest.fixture(scope="module")
