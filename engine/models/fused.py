@@ -21,6 +21,11 @@ LOG2_E = 1.4426950408889634
 MAX_WINDOW = 128
 """Rows of an attention segment that one program holds."""
 
+# By measurement on an H200 at 5, 30 and 240 s of audio.
+QUERY_ROWS = 128
+ATTENTION_WARPS = 8
+NORM_WARPS = 4
+
 
 def add_layer_norm(
     hidden: torch.Tensor, update: torch.Tensor, norm: nn.LayerNorm, *, clamp: bool = False
@@ -154,7 +159,7 @@ def launch_add_layer_norm(  # noqa: PLR0917 - an operator's signature
             limit,
             CLAMP=clamp,
             BLOCK=_next_power_of_two(width),
-            num_warps=4,
+            num_warps=NORM_WARPS,
         )
     return total, normed
 
@@ -187,8 +192,9 @@ def launch_window_attention(qkv: torch.Tensor, bounds: torch.Tensor, heads: int,
     out = torch.empty(rows, width, dtype=qkv.dtype, device=qkv.device)
     head_size, segments = width // heads, bounds.shape[0] - 1
     block = max(16, _next_power_of_two(window))
+    queries = min(block, QUERY_ROWS)
     if rows:
-        kernels.window_attention_kernel[(heads, segments + -(-rows // block))](
+        kernels.window_attention_kernel[(heads, segments * (block // queries) + -(-rows // block))](
             qkv,
             out,
             bounds,
@@ -198,7 +204,8 @@ def launch_window_attention(qkv: torch.Tensor, bounds: torch.Tensor, heads: int,
             HEADS=heads,
             HEAD_SIZE=head_size,
             BLOCK=block,
-            num_warps=8 if block > 64 else 4,
+            QUERIES=queries,
+            num_warps=ATTENTION_WARPS,
         )
     return out
 

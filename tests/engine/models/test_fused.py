@@ -65,7 +65,14 @@ def test_gelu_keeps_infinity_and_nan() -> None:
     assert result[2] == 0
 
 
+@pytest.fixture(name="_queries", params=[16, 128])
+def _queries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many of a window's queries one program takes."""
+    monkeypatch.setattr(fused, "QUERY_ROWS", request.param)
+
+
 @interpreted
+@pytest.mark.usefixtures("_queries")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("bounds", "rows", "window"),
