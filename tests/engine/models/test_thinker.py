@@ -69,7 +69,7 @@ def test_audio_input_is_encoded_clip_by_clip(thinker: OmnihearThinker, tiny: Tow
     with torch.inference_mode():
         ours = thinker._process_audio_input(parsed)
         theirs = tiny[0]._process_audio_input(parsed)
-    assert [clip.shape for clip in ours] == [(1, 48), (50, 48), (100, 48)]
+    assert [clip.shape for clip in ours] == [(1, 64), (50, 64), (100, 64)]
     for left, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-5)
 
