@@ -53,6 +53,11 @@ class _Answer:
     def text(self) -> str:
         return self.guard.text
 
+    @property
+    def broken_off(self) -> bool:
+        """Whether the engine ended it as repetition."""
+        return self.last.finish_reason == "repetition"
+
 
 class Listener:
     """Asks the engine for the text of single segments."""
@@ -71,7 +76,7 @@ class Listener:
         request_id: str,
         tell: Tell | None,
     ) -> Heard:
-        """Turn one stretch of `waveform` into text, with two requests at most.
+        """Turn one stretch of `waveform` into text, with two requests as a rule and three at most.
 
         Args:
             waveform: shape = (n_channels, n_samples).
@@ -91,20 +96,27 @@ class Listener:
             temperature=options.temperature,
         )
         told = _Told(tell)
-        answers = [await self._ask(request, told)]
-        text, findings = answers[0].text, list(answers[0].guard.findings)
-        if answers[0].guard.looped:
+        first = await self._ask(request, told)
+        answers = [first]
+        if first.broken_off and not first.guard.looped:
+            # The engine counts tokens, and a word that people may well say five times can be many of them.
+            first = await self._ask(replace(request, request_id=f"{request_id}-along"), told, along=True)
+            answers.append(first)
+        text, findings = first.text, list(first.guard.findings)
+        if first.guard.looped:
             retry = replace(request, request_id=f"{request_id}-again", temperature=RETRY_TEMPERATURE, seed=RETRY_SEED)
-            answers.append(await self._ask(retry, None))
-            if not answers[1].guard.looped:
-                text = append(text, continuation(text, answers[1].text), options.text_language)
+            again = await self._ask(retry, None)
+            answers.append(again)
+            if not again.guard.looped and not again.broken_off:
+                text = append(text, continuation(text, again.text), options.text_language)
         elif self._policy.prompt_echo and is_echo(text, request.context):
-            answers.append(await self._ask(replace(request, request_id=f"{request_id}-again", context=""), None))
-            if similarity(text, answers[1].text) < GENUINE:
-                text = answers[1].text
-                findings.append(PROMPT_ECHO)
+            again = await self._ask(replace(request, request_id=f"{request_id}-again", context=""), None)
+            answers.append(again)
+            if similarity(text, again.text) < GENUINE:
+                text = again.text
+                findings += [PROMPT_ECHO, *(code for code in again.guard.findings if code not in findings)]
         told(text)
-        if answers[-1].last.finish_reason == "length" and not answers[0].guard.looped:
+        if answers[-1].last.finish_reason == "length" and not first.guard.looped:
             findings.append(OUTPUT_LIMIT)
         return Heard(
             segment=Segment(
@@ -115,16 +127,22 @@ class Listener:
                 channel=span.channel + 1 if options.separate_channels else None,
             ),
             findings=tuple(findings),
-            language=answers[0].guard.language,
+            language=first.guard.language,
             input_tokens=sum(answer.last.prompt_tokens for answer in answers),
             output_tokens=sum(answer.last.output_tokens for answer in answers),
         )
 
-    async def _ask(self, request: SpeechRequest, told: "_Told | None") -> _Answer:
-        """Read one answer; leave it where it repeats itself, which aborts it in the engine."""
+    async def _ask(self, request: SpeechRequest, told: "_Told | None", *, along: bool = False) -> _Answer:
+        """Read one answer; it ends where it repeats itself.
+
+        Args:
+            along: read it as it grows although nobody listens, and leave it at a loop, which aborts it in the engine.
+                Otherwise the engine itself looks for loops, by its tokens, and answers at the end.
+        """
         guard = SegmentGuard(self._policy)
-        incremental = told is not None and told.listens
-        async with aclosing(self._engine.generate(request, incremental=incremental)) as outputs:
+        along = along or (told is not None and told.listens)
+        request = replace(request, end_repetition=self._policy.repetition_loops and not along)
+        async with aclosing(self._engine.generate(request, incremental=along)) as outputs:
             async for output in outputs:
                 guard.feed(output.text)
                 if guard.looped:

@@ -92,9 +92,31 @@ async def test_a_loop_is_cut_and_tried_once_more(stream: bool) -> None:
     first, second = engine.requests
     assert (first.temperature, second.temperature) == (0.0, 0.3)
     assert second.seed is not None
-    if stream:
-        assert engine.aborted == ["r"]
-        assert heard.output_tokens < 40
+    assert engine.aborted == (["r"] if stream else [])
+    assert first.end_repetition is not stream
+    assert heard.output_tokens <= 2 + 40 + 7  # of more than 500
+
+
+@both
+async def test_words_that_are_said_often_are_kept_although_the_engine_ended_them(stream: bool) -> None:
+    said = "dhanyavaad " * 6 + "bas"  # a token for each letter, as in a script that the tokenizer spells out
+    heard, _, engine = await hear(lambda _: Act(words=tuple(said), space=""), stream=stream)
+
+    assert heard.segment.text == said
+    assert heard.findings == ()
+    assert [request.request_id for request in engine.requests] == (["r"] if stream else ["r", "r-along"])
+    assert engine.aborted == []
+
+
+@both
+async def test_a_sentence_said_over_and_over_ends_while_it_is_decoded(stream: bool) -> None:
+    sentence = "I will send the report to you before noon today."
+    heard, _, engine = await hear(lambda _: Act(words=tuple(sentence.split()), repeat=100), stream=stream)
+
+    assert heard.segment.text == sentence
+    assert heard.findings == ("repetition",)
+    assert len(engine.requests) == 2
+    assert heard.output_tokens <= 2 * 50
 
 
 @both
