@@ -97,7 +97,7 @@ def token_budget(seconds: float) -> int:
 
 # Where `SpeechRequest.end_repetition` ends an answer: a stretch of so many tokens, shortest and longest, has come so
 # many times in a row. A shorter one that goes on is found as a multiple of itself, a single token after 40. People do
-# not say that of 8 tokens, but where a word takes several, as in Hindi, they may: whoever asks has to look at the words.
+# not say that of 8 tokens, but where a word takes several, as in Hindi, they may: whoever asks looks at the words.
 REPEATED_TOKENS = (8, 48)
 REPEATED_COPIES = 5
 
