@@ -92,7 +92,7 @@ class BatchFields(CommonFields):
 
 
 class TranscriptionFields(BatchFields):
-    """Fields of `/v1/transcribe`."""
+    """Fields of both routes that transcribe one file."""
 
     stream: bool = Field(
         default=False,
@@ -105,6 +105,16 @@ class TranscriptionFields(BatchFields):
             msg = f"stream=true needs response_format json or verbose_json; {self.response_format} has no events"
             raise InvalidFieldError(msg, param="response_format")
         return self
+
+
+class TranscribeFields(TranscriptionFields):
+    """Fields of `/v1/transcribe`."""
+
+    url: str = Field(
+        default="",
+        description="where the audio is, in place of the audio itself; for hosts that the deployment allows",
+        examples=["https://media.example.org/call.mp3"],
+    )
 
 
 class OpenAITranscriptionFields(TranscriptionFields):

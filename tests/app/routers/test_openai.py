@@ -177,6 +177,7 @@ EXTREMES: dict[str, Any] = {
     "include[]": "logprobs",
     "known_speaker_names[]": "agent",
     "known_speaker_references[]": "data:audio/wav;base64,UklGRg==",
+    "url": "https://media.example.org/call.mp3",
 }
 
 
