@@ -87,7 +87,7 @@ async def read_upload(request: Request, spool: Path, limits: Limits) -> Upload:
         TooLargeError: as soon as the limit is passed, before the rest is read.
         MalformedRequestError: not a form, broken form.
         ClientGoneError: the body is not complete and never will be.
-        InvalidFieldError: no audio, several, or text in its place.
+        InvalidFieldError: no audio, several, text in its place, or audio and a URL.
     """
     query = tuple(request.query_params.multi_items())
     if (form := await _read_form(request, spool, limits)) is not None:
@@ -323,14 +323,15 @@ class _Form:
         """The one audio part.
 
         Raises:
-            InvalidFieldError: none, several that differ, or text in its place.
+            InvalidFieldError: none, several, or text in its place.
         """
         first, *others = self.all_audio()
         for file in (first, *others):
             file.check()
         for other in others:
-            if not filecmp.cmp(first.path, other.path, shallow=False):
-                msg = "the form has several audio parts that differ; send them to /v1/transcribe/batch, or one by one"
+            # The same file under both names is what a client sends that knows both.
+            if other.field == first.field or not filecmp.cmp(first.path, other.path, shallow=False):
+                msg = "the form has several audio parts; send them to /v1/transcribe/batch, or one by one"
                 raise InvalidFieldError(msg, param=other.field, code="several_audio_parts")
         return first.path
 

@@ -98,7 +98,7 @@ def test_the_report_has_every_figure() -> None:
         segments=1234,
         time_error=0.027,
         time_error_at_end=0.021,
-        seams=Seams(words=999, lost=7, doubled=5),
+        seams=Seams(words=999, lost=7, doubled=5, other=3),
         stream_is_whole=False,
         seconds=100.0,
         idle_mib={"service": (128, 64)},
@@ -107,5 +107,5 @@ def test_the_report_has_every_figure() -> None:
 
     report = write(measured)
 
-    for figure in ("1234", "0.027 s", "0.021 s", "999, 7, 5", "NO", "144 x", "| service | 128 | 64 | 134 | 69 |"):
+    for figure in ("1234", "0.027 s", "0.021 s", "999; 7, 5, 3", "NO", "144 x", "| service | 128 | 64 | 134 | 69 |"):
         assert figure in report
