@@ -67,7 +67,7 @@ async def test_a_small_long_file_stands_up_to_the_measure_of_the_large_ones(make
 @pytest.mark.parametrize("seconds", [29, 30, 31, 59.9, 60.1, 299, 301])
 async def test_the_last_word_is_there_whatever_the_length(seconds: float, make_client: MakeClient) -> None:
     last = clip("test-flite-male.wav")
-    speech = np.concatenate([np.tile(clip("harbor-story-long.flac"), 2)[: round(seconds * SAMPLE_RATE)], last])
+    speech = np.concatenate([np.tile(clip("harbor-story-long.flac"), 7)[: round(seconds * SAMPLE_RATE)], last])
     speech = speech[-round(seconds * SAMPLE_RATE) :]
     covered: list[int] = []
 
