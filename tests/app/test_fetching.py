@@ -470,7 +470,10 @@ async def test_a_client_that_leaves_ends_the_fetching(tmp_path: Path) -> None:
         await asyncio.sleep(60)
 
     async with file_server(serve) as server:
-        settings = {"fetch": {"allowed_hosts": (server.entry(),)}, "server": {"spool_dir": str(tmp_path)}}
+        settings: dict[str, Any] = {
+            "fetch": {"allowed_hosts": (server.entry(),)},
+            "server": {"spool_dir": str(tmp_path)},
+        }
         async with live(**settings) as client:
             asking = asyncio.create_task(client.post("/v1/transcribe", json={"url": server.url()}))
             await eventually(lambda: server.heads, seconds=10)
