@@ -196,7 +196,7 @@ def measure(server: Server, folder: Path, hours: float, engine: Literal["numbers
 
 def between_gaps(samples: Samples) -> bytes:
     """A passage in a file of its own, with the silence around it that it has in the long one."""
-    return clip("alone.wav", mark(np.concatenate([gap(), samples, gap()]))).wav
+    return clip("alone.wav", mark(np.concatenate([gap(), samples, gap()]))).content
 
 
 def record(path: Path, sources: dict[str, Samples], seconds: float) -> list[Passage]:
