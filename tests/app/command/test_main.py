@@ -213,7 +213,7 @@ async def test_a_full_service_is_waited_for(folder: Path, monkeypatch: pytest.Mo
 
 def command(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
     words = [sys.executable, "-m", "app.cli", "transcribe", *map(str, arguments)]
-    return subprocess.run(words, cwd=ROOT, env=os.environ | variables, capture_output=True, timeout=100, check=False)
+    return subprocess.run(words, cwd=ROOT, env=os.environ | variables, capture_output=True, timeout=280, check=False)
 
 
 def test_without_a_server_one_is_started(folder: Path) -> None:
@@ -223,6 +223,7 @@ def test_without_a_server_one_is_started(folder: Path) -> None:
     assert (folder / "out" / "deep" / "a.txt").read_text().startswith("audio of")
 
 
+@pytest.mark.timeout(300)  # imports vLLM, twice
 def test_a_service_that_does_not_start_ends_the_command(folder: Path) -> None:
     result = command(folder / "a.wav", OMNIHEAR_ENGINE_MODEL="/nowhere/at/all")
 
