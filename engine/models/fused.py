@@ -22,9 +22,9 @@ MAX_WINDOW = 128
 """Rows of an attention segment that one program holds."""
 
 # By measurement on an H200 at 5, 30 and 240 s of audio.
-QUERY_ROWS = 128
-ATTENTION_WARPS = 8
-NORM_WARPS = 4
+QUERY_ROWS = 64
+ATTENTION_WARPS = 4
+NORM_WARPS = 2
 
 
 def add_layer_norm(
