@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 def build_engine(settings: Settings) -> SpeechEngine:
     """The engine that a profile asks for; starts nothing."""
-    return ScriptedEngine() if settings.engine.backend == "scripted" else VllmEngine(settings.engine)
+    return ScriptedEngine(remembers=False) if settings.engine.backend == "scripted" else VllmEngine(settings.engine)
 
 
 @asynccontextmanager

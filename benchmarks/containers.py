@@ -10,12 +10,21 @@ from numpy.typing import NDArray
 
 from engine.interface import SAMPLE_RATE
 
-Container = Literal["wav", "mp3", "opus"]
+Container = Literal["wav", "flac", "mp3", "opus"]
 CONTAINERS: tuple[Container, ...] = get_args(Container)
-MEDIA_TYPES: dict[Container, str] = {"wav": "audio/wav", "mp3": "audio/mpeg", "opus": "audio/ogg"}
+MEDIA_TYPES: dict[Container, str] = {
+    "wav": "audio/wav",
+    "flac": "audio/flac",
+    "mp3": "audio/mpeg",
+    "opus": "audio/ogg",
+}
 
-_ENCODERS: dict[Container, tuple[str, str]] = {"mp3": ("mp3", "libmp3lame"), "opus": ("ogg", "libopus")}
-_BITS_PER_SECOND = 32_000  # as voice notes and podcasts of speech have
+_ENCODERS: dict[Container, tuple[str, str]] = {
+    "flac": ("flac", "flac"),
+    "mp3": ("mp3", "libmp3lame"),
+    "opus": ("ogg", "libopus"),
+}
+_BITS_PER_SECOND = 32_000  # where it loses anything, as voice notes and podcasts of speech have
 _FRAME = SAMPLE_RATE  # samples handed to the encoder at a time; it cuts its own frames
 
 

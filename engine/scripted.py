@@ -72,7 +72,8 @@ class ScriptedEngine:
         script: called for each request in order of arrival.
         start_gate: start-up waits for it.
         start_error: start-up fails with this message.
-        requests: all that arrived.
+        remembers: keep what arrived; a service that runs for hours must not.
+        requests: all that arrived, where it remembers.
         running: ids that have not ended.
         aborted: ids that were left or aborted before their end.
     """
@@ -80,6 +81,7 @@ class ScriptedEngine:
     script: Callable[[SpeechRequest], Act] = speak_length
     start_gate: asyncio.Event | None = None
     start_error: str | None = None
+    remembers: bool = True
     requests: list[SpeechRequest] = field(default_factory=list)
     running: dict[str, asyncio.Event] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
@@ -101,7 +103,8 @@ class ScriptedEngine:
     ) -> AsyncGenerator[SpeechOutput, None]:
         """Play the act that the script gives for this request."""
         await self.check_health()
-        self.requests.append(request)
+        if self.remembers:
+            self.requests.append(request)
         act = self.script(request)
         stop = self.running[request.request_id] = asyncio.Event()
         self.peak_running = max(self.peak_running, len(self.running))

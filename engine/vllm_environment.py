@@ -1,6 +1,8 @@
 """Which vLLM is installed, and what it reads from the environment alone."""
 
 import os
+import shutil
+import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -44,3 +46,9 @@ def vllm_distribution() -> str:
         return name
     msg = "vLLM is not installed: install omnihear[cpu] or omnihear[cuda]"
     raise EngineStartError(msg)
+
+
+def can_compile() -> bool:
+    """Whether torch.compile works on this CPU: it runs a C++ compiler over sources that include Python's header."""
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    return header.is_file() and shutil.which(os.environ.get("CXX", "g++")) is not None

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from mmap import MADV_DONTNEED, mmap
 from typing import Final
 
 import numpy as np
@@ -13,7 +12,7 @@ from app.transcription.mixing import Channels
 from app.transcription.transcript import Segment, TranscriptionOptions
 from app.transcription.types import SegmentSpan
 from app.transcription.units import append, continuation, similarity
-from engine.interface import SAMPLE_RATE, SpeechEngine, SpeechOutput, SpeechRequest, Waveform
+from engine.interface import SAMPLE_RATE, SpeechEngine, SpeechOutput, SpeechRequest
 
 Tell = Callable[[str], None]
 """Takes what is new of a segment's text; all it takes joins to the whole."""
@@ -90,7 +89,7 @@ class Listener:
         """
         request = SpeechRequest(
             request_id=request_id,
-            waveform=_cut_out(waveform, span),
+            waveform=np.array(waveform[span.channel, span.start : span.end]),
             task=options.task,
             language=options.language,
             context=options.context,
@@ -155,20 +154,6 @@ class Listener:
 
     def _may_be_dropped(self, text: str, request: SpeechRequest) -> bool:
         return self._policy.prompt_echo and request.context != "" and may_be_echo(text, request.context)
-
-
-def _cut_out(waveform: Channels, span: SegmentSpan) -> Waveform:
-    """Copy a stretch, and let go of the pages of a mapped file that were read for it.
-
-    They would count as memory of this process, in the end all 900 MB of a 4 h file.
-    """
-    samples = np.array(waveform[span.channel, span.start : span.end])
-    source: object = waveform
-    while isinstance(source, np.ndarray):
-        source = source.base
-    if isinstance(source, mmap):
-        source.madvise(MADV_DONTNEED)
-    return samples
 
 
 class _Told:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -77,7 +78,8 @@ class Transcriber:
             begun = time.monotonic()
             heard = []
             if prepared.segments:
-                waveform = map_waveform(decoded, prepared)
+                # Mapped anew for each segment: pages that were read count as memory for as long as they are mapped.
+                waveform = partial(map_waveform, decoded, prepared)
                 heard = await self._hear_all(waveform, prepared.segments, options, request_id, telling)
             stages = StageSeconds(
                 queue=queue_seconds,
@@ -101,7 +103,7 @@ class Transcriber:
 
     async def _hear_all(
         self,
-        waveform: Channels,
+        waveform: Callable[[], Channels],
         spans: tuple[SegmentSpan, ...],
         options: TranscriptionOptions,
         request_id: str,
@@ -116,7 +118,7 @@ class Transcriber:
 
     async def _hear_in_order(
         self,
-        waveform: Channels,
+        waveform: Callable[[], Channels],
         spans: tuple[SegmentSpan, ...],
         options: TranscriptionOptions,
         request_id: str,
@@ -132,7 +134,7 @@ class Transcriber:
                     index, span = waiting.popleft()
                     told: asyncio.Queue[str | None] = asyncio.Queue()
                     hearing = self._listener.hear(
-                        waveform,
+                        waveform(),
                         index,
                         span,
                         options,

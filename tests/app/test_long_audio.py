@@ -1,5 +1,8 @@
 """Long files: seams without a pause, order, and times at the end of an hour."""
 
+import re
+from pathlib import Path
+
 import httpx
 import numpy as np
 import pytest
@@ -16,8 +19,8 @@ from benchmarks.long_speech import (
     recordings,
 )
 from engine.interface import SAMPLE_RATE, SpeechRequest
-from engine.scripted import Act, ScriptedEngine
-from tests.audio_factory import clip, pcm16, silence, wav
+from engine.scripted import Act, ScriptedEngine, speak_length
+from tests.audio_factory import CLIPS, clip, pcm16, silence, wav
 from tests.conftest import MakeClient
 
 
@@ -92,3 +95,30 @@ async def test_times_at_the_end_of_an_hour_are_as_exact_as_at_its_start(make_cli
     shift = 3600 - len(short) / SAMPLE_RATE
     assert last["start"] - first["start"] == pytest.approx(shift, abs=0.3)
     assert last["end"] - first["end"] == pytest.approx(shift, abs=0.3)
+
+
+async def test_no_more_of_a_file_is_mapped_than_the_segments_under_way(make_client: MakeClient) -> None:
+    resident: list[int] = []
+
+    def measure(request: SpeechRequest) -> Act:
+        maps = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
+        waveforms = [each for each in maps if ".waveform" in each.split("\n", 1)[0]]
+        sizes = (re.search(r"^Rss:\s+(\d+) kB", each, re.MULTILINE) for each in waveforms)
+        resident.append(sum(int(size[1]) << 10 for size in sizes if size))
+        return speak_length(request)
+
+    upload = (CLIPS / "harbor-story-long.flac").read_bytes()
+    async with make_client(ScriptedEngine(script=measure), concurrency={"segments_per_request": 1}) as client:
+        answer = await client.post("/v1/transcribe", content=upload)
+
+    assert answer.status_code == 200
+    assert len(resident) > 4
+    assert 0 < max(resident) < answer.json()["duration"] * SAMPLE_RATE * 4 / 2
+
+
+async def test_a_scripted_engine_that_serves_keeps_no_sound(make_client: MakeClient) -> None:
+    engine = ScriptedEngine(remembers=False)
+    async with make_client(engine) as client:
+        answer = await client.post("/v1/transcribe", content=(CLIPS / "jfk-human.wav").read_bytes())
+
+    assert (answer.status_code, engine.requests) == (200, [])

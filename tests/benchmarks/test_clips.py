@@ -71,7 +71,7 @@ def test_cuts_are_encoded_whole(container: Container) -> None:
     (cut,) = Cuts([recording], len(recording) / 16_000).take(1, container)
 
     with av.open(io.BytesIO(cut.content)) as file:
-        assert file.format.name.split(",")[0] == {"wav": "wav", "mp3": "mp3", "opus": "ogg"}[container]
+        assert file.format.name.split(",")[0] == {"opus": "ogg"}.get(container, container)
     heard = read_recording(io.BytesIO(cut.content))
     assert cut.name.endswith(container)
     assert len(heard) == pytest.approx(len(recording), abs=1600)

@@ -1,0 +1,35 @@
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from engine.vllm_environment import can_compile
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all of PATH, and that has Python's header."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(sysconfig, "get_path", {"include": str(tmp_path)}.__getitem__)
+    (tmp_path / "Python.h").touch()
+    return tmp_path
+
+
+def program(folder: Path, name: str) -> None:
+    (folder / name).touch(mode=0o755)
+
+
+def test_a_compiler_and_the_header_are_needed(tools: Path) -> None:
+    assert not can_compile()
+    program(tools, "g++")
+    assert can_compile()
+    (tools / "Python.h").unlink()
+    assert not can_compile()
+
+
+def test_another_compiler_may_be_named(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "c++-19")
+    assert not can_compile()
+    program(tools, "c++-19")
+    assert can_compile()
