@@ -81,7 +81,7 @@ class Fault:
 def explain(request: Request, error: Exception) -> Fault:
     """Look up what callers learn of an exception, and log it where it is ours."""
     rule = next(RULES[cls] for cls in type(error).__mro__ if cls in RULES)
-    if rule.status >= 500:
+    if rule.status >= 500 and not isinstance(error, domain.NotReadyError):  # said before, and for all requests alike
         logger.error("%s while serving %s", type(error).__name__, request.url.path, exc_info=error)
     message = rule.message or str(error)
     limit = getattr(error, "limit", None)

@@ -1,7 +1,7 @@
 """The application on a real socket, inside the test's own event loop: what a transport in memory cannot show."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,9 @@ from app.main import create_app
 from engine.interface import SpeechEngine
 from engine.scripted import ScriptedEngine
 from tests.conftest import settings_with, until_ready
+from tests.waiting import eventually
+
+__all__ = ["eventually", "live"]
 
 
 @asynccontextmanager
@@ -31,14 +34,3 @@ async def live(
     finally:
         server.should_exit = True
         await serving
-
-
-async def eventually(condition: Callable[[], object], *, seconds: float) -> None:
-    """Return once a condition holds that nothing announces, such as a file that is gone.
-
-    Raises:
-        TimeoutError: it does not.
-    """
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  # there is no event to wait for
-            await asyncio.sleep(0.01)
