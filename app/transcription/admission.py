@@ -195,16 +195,16 @@ class Admission:
         """Seconds until the first request, or the first of a client's, is done.
 
         Requests take turns by segments. One of a single segment goes when that is done; a longer one when all others
-        have had as much of the engine as it needs.
+        have had as much of the engine, but for half a segment on the average.
         """
-        left = [ticket.seconds for ticket in self._tickets]
         first = min(
             (ticket.seconds for ticket in self._tickets if client in (None, ticket.client)),
             default=self._segment_seconds,
         )
         if first <= self._segment_seconds:
             return self._wait(first)
-        return self._wait(sum(min(first, seconds) for seconds in left))
+        others = first - self._segment_seconds / 2
+        return self._wait(self._segment_seconds / 2 + sum(min(others, ticket.seconds) for ticket in self._tickets))
 
     def _wait(self, audio: float) -> float:
         return min(LONGEST_WAIT, audio / self.rate.value)

@@ -79,7 +79,7 @@ class Turns:
             raise
 
     def _grant(self) -> None:
-        while self.held < self._places and (free := [each for each in self._waiters if self._may_go(each.share)]):
+        while self.held < self._places and (free := [each for each in self._waiters if self._may_go(each)]):
             waiter = min(free, key=lambda each: (each.share.held, each.share.served, each.arrived))
             self._waiters.remove(waiter)
             if not self.held:
@@ -96,8 +96,10 @@ class Turns:
         share.held -= 1
         self._grant()
 
-    def _may_go(self, share: Share) -> bool:
-        return not self._is_long(share) or self._long_held < self._long_places
+    def _may_go(self, waiter: _Waiter) -> bool:
+        if waiter.granted.cancelled():  # it has not come round to leaving the queue
+            return False
+        return not self._is_long(waiter.share) or self._long_held < self._long_places
 
     def _is_long(self, share: Share) -> bool:
         return share.total > self._long_seconds

@@ -30,7 +30,7 @@ class _Reader(pickle.Unpickler):
         found = super().find_class(module, name) if self._may_hold(module) and "." not in name else None
         if (module, name) in _VALUES or (isinstance(found, type) and issubclass(found, Exception)):
             return found
-        msg = f"a decode worker sent {module}.{name}"
+        msg = f"it names {module}.{name}"
         raise pickle.UnpicklingError(msg)
 
     @staticmethod
@@ -55,9 +55,14 @@ async def read(stream: asyncio.StreamReader) -> Any:
         if length > _MOST_BYTES:
             msg = f"a decode worker announced a message of {length} bytes"
             raise EOFError(msg)
-        return _Reader(io.BytesIO(await stream.readexactly(length))).load()
-    except (asyncio.IncompleteReadError, OSError, pickle.UnpicklingError) as error:
+        body = await stream.readexactly(length)
+    except (asyncio.IncompleteReadError, OSError) as error:
         raise EOFError(str(error)) from error
+    try:
+        return _Reader(io.BytesIO(body)).load()
+    except Exception as error:  # what a broken pickle raises is not bounded
+        msg = f"a decode worker sent no message: {error}"
+        raise EOFError(msg) from error
 
 
 def receive(connection: socket.socket) -> Any:

@@ -24,6 +24,11 @@ from engine.interface import SAMPLE_RATE
 MEMORY_GROWTH = 1 << 30  # bytes a worker may take beyond its libraries; a decode needs some tens of MiB
 NICENESS = 5  # decoding is work in the background: the loop that answers and the engine that it feeds go first
 
+# How long a file is, is guessed from the share of its bytes that the first seconds took: headers lie, bytes do not.
+# FFmpeg reads ahead, so the guess is too low at first; where it says several times too long all the same, it is long.
+CLUE_SAMPLES = 2 * SAMPLE_RATE
+CLEARLY_LONG = 3.0
+
 MayGoOn = Callable[[float], bool]
 """Takes the seconds that a long file is thought to have; says whether to decode all of it now."""
 
@@ -36,7 +41,7 @@ def prepare(
     Args:
         source: the upload.
         target: receives little-endian float32 samples at SAMPLE_RATE, channels interleaved, without a header.
-        may_go_on: asked once, when the file turns out to be longer than `plan.brief_samples`.
+        may_go_on: asked once, when the file turns out to be longer than `plan.brief_samples`, or clearly will.
 
     Raises:
         InvalidInputError: as `decode` does.
@@ -46,6 +51,7 @@ def prepare(
     detectors: list[SpeechDetector] = []
     n_samples = 0
     segment_seconds = 0.0
+    n_bytes = Path(source).stat().st_size
     began = time.perf_counter()
     try:
         with Path(source).open("rb", buffering=0) as upload, Path(target).open("wb") as waveform:
@@ -57,13 +63,12 @@ def prepare(
                 for detector, samples in zip(detectors, block, strict=True):
                     detector.feed(samples)
                 segment_seconds += time.perf_counter() - paused
-                if may_go_on is not None and n_samples > plan.brief_samples:
-                    seconds = n_samples / SAMPLE_RATE
-                    # Headers lie; the share of the bytes that this took does not.
-                    seconds *= max(1.0, Path(source).stat().st_size / max(1, upload.tell()))
-                    if not may_go_on(seconds):
-                        return Postponed(seconds)
-                    may_go_on = None
+                if may_go_on is not None and n_samples > CLUE_SAMPLES:
+                    expected = n_samples * max(1.0, n_bytes / max(1, upload.tell()))
+                    if n_samples > plan.brief_samples or expected > CLEARLY_LONG * plan.brief_samples:
+                        if not may_go_on(expected / SAMPLE_RATE):
+                            return Postponed(expected / SAMPLE_RATE)
+                        may_go_on = None
         paused = time.perf_counter()
         segments = merge_channels(
             [cut(detector.finish(), plan.max_samples, plan.target_samples) for detector in detectors]
