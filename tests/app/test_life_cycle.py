@@ -195,6 +195,8 @@ def test_the_death_of_the_engine_answers_all_at_once_and_ends_the_process(
         status = end_of(server, processes)
 
     assert [answer.status_code for answer in answers] == [503, 503]
+    assert server.log.read_text().count("the engine has failed") == 1
+    assert "Traceback" not in server.log.read_text()
     for failed in (last["error"], half[1]["error"], *(answer.json()["error"] for answer in answers)):
         assert isinstance(failed, dict)
         assert failed["code"] == "engine_dead"
