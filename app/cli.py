@@ -23,7 +23,13 @@ cli = typer.Typer(
 
 Profile = Annotated[
     str | None,
-    typer.Option("--profile", "-p", envvar=PROFILE_VARIABLE, help="A name from `omnihear profiles`, or a .toml file."),
+    typer.Option(
+        "--profile",
+        "-p",
+        envvar=PROFILE_VARIABLE,
+        help="A name from `omnihear profiles`, or a .toml file.",
+        autocompletion=profile_names,
+    ),
 ]
 
 

@@ -85,7 +85,7 @@ _ERRORS = {
     404: "the model is not served",
     413: "a limit was passed: bytes, seconds, channels or sample rate",
     415: "not audio, or nothing of it can be decoded",
-    422: "a field cannot be served, or there is no sound",
+    422: "a field cannot be served, a URL cannot be read, or there is no sound",
     429: "the queue is full; `Retry-After` says when to ask again",
     500: "the service failed on this request",
     503: "loading or shutting down; `Retry-After` says when to ask again",
@@ -101,10 +101,14 @@ _AUDIO = {"type": "string", "format": "binary", "description": "the audio, in an
 
 
 def audio_body(name: str, fields: type[BaseModel], *, raw: bool) -> dict[str, Any]:
-    """The request body: a form with the audio and all fields, and the bare audio where `raw`."""
-    content: dict[str, Any] = {"multipart/form-data": {"schema": _form(name, _AUDIO, fields)}}
+    """The request body: a form with the audio and all fields; where `raw` also the bare audio, or its URL."""
+    form = _form(name, _AUDIO, fields)
+    content: dict[str, Any] = {"multipart/form-data": {"schema": form}}
     if raw:
+        del form["required"]  # there may be a `url`
         content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
+        without = {key: value for key, value in form["properties"].items() if key != name}
+        content["application/json"] = {"schema": {**form, "properties": without, "required": ["url"]}}
     return {"required": True, "content": content}
 
 

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from engine.config import ROOT, EngineConfig
@@ -104,6 +104,28 @@ class Clients(_Section):
     requests_per_minute: PositiveInt | None = None
 
 
+class Fetch(_Section):
+    """Audio from a URL in place of an upload; off until hosts are named.
+
+    Attributes:
+        allowed_hosts: entries `[http://][*.]HOST[:PORT][ private]`: https unless the entry says http, all subdomains
+            with `*.`, and addresses of private networks only with `private` at the end.
+        timeout_seconds: for one file, from the look-up of the name to the last byte.
+    """
+
+    allowed_hosts: tuple[str, ...] = ()
+    timeout_seconds: Seconds = 120.0
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _readable(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        from app.hosts import AllowedHost  # and httpx, which most commands have no need of
+
+        for entry in entries:
+            AllowedHost.parse(entry)
+        return entries
+
+
 class Guards(_Section):
     """What is done about the ways in which a speech model fails; each adds a warning where it steps in.
 
@@ -161,6 +183,7 @@ class Settings(BaseSettings):
     profile: str
     engine: EngineConfig = EngineConfig()
     limits: Limits = Limits()
+    fetch: Fetch = Fetch()
     concurrency: Concurrency = Concurrency()
     clients: Clients = Clients()
     guards: Guards = Guards()

@@ -4,10 +4,11 @@ The body is never held whole: parts named `audio` or `file` go to disk as they a
 """
 
 import filecmp
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import anyio.to_thread
 from multipart import (
@@ -66,40 +67,102 @@ class Upload:
     Attributes:
         path: the audio, in the spool folder given to `read_upload`.
         fields: all others in order of arrival; a name may come more than once.
+        url: where the audio is, when it is not at `path` yet.
     """
 
     path: Path
     fields: tuple[tuple[str, str], ...]
+    url: str | None = None
 
 
-async def read_upload(request: Request, spool: Path, limits: Limits, *, raw_allowed: bool) -> Upload:
-    """Read the body into `spool`.
+async def read_upload(request: Request, spool: Path, limits: Limits) -> Upload:
+    """Read a form, or the bare audio with the fields in the query; or, in place of the audio, its URL.
 
     Args:
-        request: multipart/form-data, or the bare audio as its body where `raw_allowed`.
+        request: multipart/form-data, the audio, or a JSON object of fields with `url` among them.
         spool: folder of this request alone; its owner removes it.
         limits: of which `max_upload_bytes` holds here.
-        raw_allowed: take a body that is no form as the audio, and the fields from the query.
 
     Raises:
         TooLargeError: as soon as the limit is passed, before the rest is read.
         MalformedRequestError: not a form, broken form.
         ClientGoneError: the body is not complete and never will be.
-        InvalidFieldError: no audio, several, or text in its place.
+        InvalidFieldError: no audio, several, text in its place, or audio and a URL.
     """
+    query = tuple(request.query_params.multi_items())
     if (form := await _read_form(request, spool, limits)) is not None:
-        return Upload(form.audio(), (*request.query_params.multi_items(), *form.fields))
-    if not raw_allowed:
-        msg = "send multipart/form-data with the audio in `file`: curl -F file=@clip.wav"
-        raise MalformedRequestError(msg, param="file")
+        fields = (*query, *form.fields)
+        if (url := _url_in(fields)) is None:
+            return Upload(form.audio(), fields)
+        if form.has_audio:
+            raise _both()
+        return Upload(spool / "upload", fields, url)
     path = spool / "upload"
     with path.open("wb") as sink:
         async for block in _bounded(request, limits):
             await anyio.to_thread.run_sync(sink.write, block)
-    if path.stat().st_size == 0:
+    fields, is_json = query, request.headers.get("content-type", "").lower().startswith("application/json")
+    if is_json and (body := _json_object(path)) is not None:
+        fields = (*query, *body)
+        path.write_bytes(b"")
+    has_audio, url = path.stat().st_size > 0, _url_in(fields)
+    if url is not None:
+        if has_audio:
+            raise _both()
+        return Upload(path, fields, url)
+    if not has_audio:
         msg = "the request has no audio: send it as the body, or as `audio` of a form: curl -F audio=@clip.wav"
         raise InvalidFieldError(msg, param="audio", code="missing_audio")
-    return Upload(path, tuple(request.query_params.multi_items()))
+    return Upload(path, fields)
+
+
+async def read_form(request: Request, spool: Path, limits: Limits) -> Upload:
+    """Read a form with one audio part into `spool`, as OpenAI's API wants it.
+
+    Raises:
+        as `read_upload` does.
+    """
+    form = await _read_form(request, spool, limits)
+    if form is None:
+        msg = "send multipart/form-data with the audio in `file`: curl -F file=@clip.wav"
+        raise MalformedRequestError(msg, param="file")
+    return Upload(form.audio(), (*request.query_params.multi_items(), *form.fields))
+
+
+def _url_in(fields: Iterable[tuple[str, str]]) -> str | None:
+    return next((value.strip() for name, value in fields if name == "url" and value.strip()), None)
+
+
+def _both() -> InvalidFieldError:
+    return InvalidFieldError("give the audio or its `url`, not both", param="url", code="several_audio_parts")
+
+
+def _json_object(path: Path) -> list[tuple[str, str]] | None:
+    """The fields that a JSON body holds; None for what is no object, and so may be audio under a wrong type.
+
+    Raises:
+        MalformedRequestError: it begins like an object and is none.
+        InvalidFieldError: a value is an object.
+    """
+    with path.open("rb") as file:
+        if not file.read(64).lstrip().startswith(b"{"):
+            return None
+    if path.stat().st_size > _MAX_FIELD_BYTES:
+        msg = f"the JSON body is longer than {_MAX_FIELD_BYTES} bytes; it holds fields, the audio goes into a form"
+        raise MalformedRequestError(msg)
+    try:
+        body: dict[str, Any] = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        msg = f"the JSON body is broken: {error}"
+        raise MalformedRequestError(msg) from error
+    fields: list[tuple[str, str]] = []
+    for name, value in body.items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, dict | list):
+                raise InvalidFieldError(f"`{name}` is not text, a number or a list of them", param=name)
+            if each is not None:
+                fields.append((name, each if isinstance(each, str) else json.dumps(each)))
+    return fields
 
 
 async def read_batch(request: Request, spool: Path, limits: Limits) -> BatchUpload:
@@ -237,6 +300,11 @@ class _Form:
         if self._sink is not None:
             self._sink.close()
 
+    @property
+    def has_audio(self) -> bool:
+        """Whether there is an audio part."""
+        return bool(self._files)
+
     def all_audio(self) -> tuple[UploadedFile, ...]:
         """All audio parts, at least one.
 
@@ -255,14 +323,15 @@ class _Form:
         """The one audio part.
 
         Raises:
-            InvalidFieldError: none, several that differ, or text in its place.
+            InvalidFieldError: none, several, or text in its place.
         """
         first, *others = self.all_audio()
         for file in (first, *others):
             file.check()
         for other in others:
-            if not filecmp.cmp(first.path, other.path, shallow=False):
-                msg = "the form has several audio parts that differ; send them to /v1/transcribe/batch, or one by one"
+            # The same file under both names is what a client sends that knows both.
+            if other.field == first.field or not filecmp.cmp(first.path, other.path, shallow=False):
+                msg = "the form has several audio parts; send them to /v1/transcribe/batch, or one by one"
                 raise InvalidFieldError(msg, param=other.field, code="several_audio_parts")
         return first.path
 

@@ -31,6 +31,7 @@ from engine.interface import (
 )
 from engine.loop_thread import LoopThread
 from engine.plugin import register_imported
+from engine.prompt import REPEATED_COPIES, REPEATED_TOKENS
 from engine.reason import reason_of
 from engine.vllm_environment import prepare_environment, vllm_distribution
 
@@ -43,7 +44,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STATUS_SECONDS = 5.0  # the worker answers between two steps of the engine
-_FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "abort": "abort",
+    "repetition": "repetition",
+}
 
 
 class VllmEngine:
@@ -208,15 +214,20 @@ async def _generate(
 
 def _sampling(request: SpeechRequest, *, incremental: bool) -> "SamplingParams":
     from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind
 
     from engine.speech_input import answer_budget
 
+    shortest, longest = REPEATED_TOKENS
+    repetition = RepetitionDetectionParams(
+        min_pattern_size=shortest, max_pattern_size=longest, min_count=REPEATED_COPIES
+    )
     return SamplingParams(
         temperature=request.temperature,
         seed=request.seed,
         max_tokens=answer_budget(request),
         output_kind=RequestOutputKind.DELTA if incremental else RequestOutputKind.FINAL_ONLY,
+        repetition_detection=repetition if request.end_repetition else None,
     )
 
 

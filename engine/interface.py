@@ -23,7 +23,7 @@ SAMPLE_RATE = 16_000  # Hz, what the audio encoder's mel features are defined on
 Waveform = NDArray[np.float32]
 """Mono samples at SAMPLE_RATE in [-1, 1], shape = (n_samples,)."""
 
-FinishReason = Literal["stop", "length", "abort"]
+FinishReason = Literal["stop", "length", "abort", "repetition"]
 
 ReportProgress = Callable[[str, float], None]
 """Takes the name of the phase that begins and the share of start-up that is done, 0 to 1."""
@@ -66,6 +66,8 @@ class SpeechRequest:
         temperature: 0 decodes greedily.
         max_tokens: output budget, None for one in proportion to the audio.
         seed: makes sampling repeatable where temperature is above 0.
+        end_repetition: end the answer with finish_reason "repetition" where a stretch of `REPEATED_TOKENS` has come
+            REPEATED_COPIES times in a row, see `engine.prompt`; for those who do not read along.
     """
 
     request_id: str
@@ -76,6 +78,7 @@ class SpeechRequest:
     temperature: float = 0.0
     max_tokens: int | None = None
     seed: int | None = None
+    end_repetition: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

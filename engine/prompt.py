@@ -3,7 +3,8 @@
 The system line and the instructions are those of the model's authors: Qwen2.5-Omni's cookbook "universal audio
 understanding" has them for Chinese, English, French and Russian with a clause against punctuation, and for translation;
 Qwen3-Omni's documentation gives the same words without that clause as the form for Chinese and for all other languages.
-The embedded checkpoint is trained on the English ones, and does not translate.
+The embedded checkpoint is trained on the English ones, and does not translate. Everything that asks the model takes its
+words from here, also vLLM's transcription protocol (`engine.models.transcription`).
 """
 
 import math
@@ -56,29 +57,30 @@ LANGUAGE_NAMES = {
 _INSTRUCTIONS = {"zh": "请将这段中文语音转换为纯文本。"}
 
 
-def instruction(language: str | None, context: str = "", *, task: Task = "transcribe") -> str:
+def instruction(language: str | None, context: str = "", *, task: Task = "transcribe", into: str = "en") -> str:
     """The user's words after the audio.
 
     Args:
         language: of the speech, a key of LANGUAGE_NAMES, or None to let the model tell.
         context: words or a sentence that are likely to occur.
-        task: "translate" asks for English text.
+        task: "translate" asks for text in another language.
+        into: that language, a key of LANGUAGE_NAMES.
     """
     name = f"{LANGUAGE_NAMES[language]} " if language else ""
     if task == "translate":
-        words = f"Listen to the provided {name}speech and produce a translation in English text."
+        words = f"Listen to the provided {name}speech and produce a translation in {LANGUAGE_NAMES[into]} text."
     else:
         words = _INSTRUCTIONS.get(language or "", f"Transcribe the {name}audio into text.")
     inert = neutralise(context).strip()
     return f"{words} Context: {inert}" if inert else words
 
 
-def build_prompt(language: str | None, context: str = "", *, task: Task = "transcribe") -> str:
+def build_prompt(language: str | None, context: str = "", *, task: Task = "transcribe", into: str = "en") -> str:
     """The whole prompt of one segment, ready for the tokenizer: one audio placeholder, whatever the context holds."""
     system = TRANSLATION_SYSTEM if task == "translate" else SYSTEM
     return (
         f"<|im_start|>system\n{system}<|im_end|>\n"
-        f"<|im_start|>user\n{AUDIO_PLACEHOLDER}{instruction(language, context, task=task)}<|im_end|>\n"
+        f"<|im_start|>user\n{AUDIO_PLACEHOLDER}{instruction(language, context, task=task, into=into)}<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
 
@@ -91,6 +93,13 @@ def neutralise(text: str) -> str:
 def token_budget(seconds: float) -> int:
     """Most tokens that speech of this length may take: fast speech is 6 a second, the rest is for numbers and names."""
     return 16 + math.ceil(10 * seconds)
+
+
+# Where `SpeechRequest.end_repetition` ends an answer: a stretch of so many tokens, shortest and longest, has come so
+# many times in a row. A shorter one that goes on is found as a multiple of itself, a single token after 40. People do
+# not say that of 8 tokens, but where a word takes several, as in Hindi, they may: whoever asks looks at the words.
+REPEATED_TOKENS = (8, 48)
+REPEATED_COPIES = 5
 
 
 def prompt_tokens(seconds: float, context_tokens: int) -> int:

@@ -6,7 +6,7 @@ sentence that depends on its audio alone, so that the service runs for work on H
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from engine.interface import (
@@ -21,6 +21,7 @@ from engine.interface import (
     SpeechOutput,
     SpeechRequest,
 )
+from engine.prompt import REPEATED_COPIES, REPEATED_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,18 @@ class Act:
 def speak_length(request: SpeechRequest) -> Act:
     """The default: tells how long the audio is, so that texts differ and can be predicted."""
     return Act(words=(f"audio of {len(request.waveform) / SAMPLE_RATE:.2f} seconds.",))
+
+
+def _end_of_loop(words: Sequence[str]) -> int | None:
+    """After how many words `SpeechRequest.end_repetition` ends an answer of which each word is a token."""
+    shortest, longest = REPEATED_TOKENS
+    agreeing = [0] * (longest + 1)  # by period: how many last words equal the one that long before
+    for count, word in enumerate(words, 1):
+        for period in range(1, min(longest, count - 1) + 1):
+            agreeing[period] = agreeing[period] + 1 if words[count - 1 - period] == word else 0
+            if period >= shortest and agreeing[period] >= (REPEATED_COPIES - 1) * period:
+                return count
+    return None
 
 
 @dataclass
@@ -97,6 +110,8 @@ class ScriptedEngine:
             if act.gate is not None:
                 await self._first_of(act.gate, stop)
             words = list(act.words) * act.repeat
+            looped = _end_of_loop(words) if request.end_repetition else None
+            words = words[:looped]
             if incremental:
                 for count, word in enumerate(words, 1):
                     await asyncio.sleep(0)
@@ -117,7 +132,7 @@ class ScriptedEngine:
             ended = True
             yield SpeechOutput(
                 text="" if incremental else act.space.join(words),
-                finish_reason=act.finish_reason,
+                finish_reason=act.finish_reason if looped is None else "repetition",
                 prompt_tokens=1,
                 output_tokens=len(words),
             )

@@ -61,7 +61,8 @@ class Runner:
         )
         timeout = httpx.Timeout(60.0, read=None)  # a comment every few seconds keeps the stream alive
         async with httpx.AsyncClient(base_url=url, timeout=timeout) as client:
-            with Progress(*columns, console=self._console, transient=True) as progress:
+            shown = self._console.is_terminal
+            with Progress(*columns, console=self._console, transient=True, disable=not shown) as progress:
                 lengths = [await anyio.to_thread.run_sync(seconds, job.source) for job in jobs]
                 total = progress.add_task("all", total=sum(lengths)) if len(jobs) > 1 else None
                 async with asyncio.TaskGroup() as group:
@@ -77,15 +78,20 @@ class Runner:
                 transcript = await transcribe(client, job.source, self._wishes, bars.heard)
                 job.write(transcript, self._formats, self._wishes.temperature)
             except (RemoteError, OSError) as error:
-                outcome.failed[job.source] = str(error)
-                self._complaints.print(f"{job.source}: {error}", style="red", markup=False, highlight=False)
+                reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+                outcome.failed[job.source] = reason
+                tell(self._complaints, f"{job.source}: {reason}", style="red")
             else:
                 outcome.done.append(job.source)
                 for warning in transcript.warnings:
-                    text = f"{job.source}: {warning.message} ({warning.code})"
-                    self._console.print(text, style="yellow", markup=False, highlight=False)
+                    tell(self._console, f"{job.source}: {warning.message} ({warning.code})", style="yellow")
             finally:
                 bars.end()
+
+
+def tell(console: Console, text: str, style: str | None = None) -> None:
+    """Write one line as it is, whatever it holds and however long it is: others read it by lines."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 class _Bars:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.command.jobs import Outcome, Runner
+from app.command.jobs import Outcome, Runner, tell
 from app.command.outputs import Job, OutputError, OutputFormat, plan
 from app.command.own import StartError, own_service
 from app.command.wishes import Wishes
@@ -41,7 +41,7 @@ def run(order: Order, wishes: Wishes) -> int:
         jobs = plan(order.files, order.formats, order.output)
         _make_folders(jobs)
     except (OutputError, OSError) as error:
-        complaints.print(str(error), style="red", markup=False, highlight=False)
+        tell(complaints, str(error), style="red")
         return 2
     open_jobs = [job for job in jobs if order.overwrite or not job.done]
     outcome = Outcome()
@@ -49,16 +49,13 @@ def run(order: Order, wishes: Wishes) -> int:
         if open_jobs:
             outcome = asyncio.run(_run(order, wishes, open_jobs, console, complaints))
     except StartError as error:
-        complaints.print(str(error), style="red", markup=False)
+        tell(complaints, str(error), style="red")
         return 2
     except KeyboardInterrupt:
         complaints.print("interrupted; what is done is done, and skipped the next time")
         return 130
     outcome.skipped.extend(job.source for job in jobs if job not in open_jobs)
-    console.print(
-        f"{len(outcome.done)} transcribed, {len(outcome.skipped)} skipped, {len(outcome.failed)} failed",
-        highlight=False,
-    )
+    tell(console, f"{len(outcome.done)} transcribed, {len(outcome.skipped)} skipped, {len(outcome.failed)} failed")
     return outcome.exit_code
 
 
@@ -74,10 +71,16 @@ async def _run(order: Order, wishes: Wishes, jobs: list[Job], console: Console, 
         return await runner.run(url, jobs)
 
 
+def base_url(server: str) -> str:
+    """A service as people name it: without a scheme, or with the `/v1` that OpenAI's SDK wants."""
+    url = server.strip().rstrip("/").removesuffix("/v1")
+    return url if "://" in url else f"http://{url}"
+
+
 @asynccontextmanager
 async def _service(order: Order, console: Console) -> AsyncIterator[str]:
     if order.server is not None:
-        yield order.server
+        yield base_url(order.server)
         return
     async with own_service(load_settings(order.profile), console) as url:
         yield url

@@ -7,7 +7,7 @@ from app.documentation import ERROR_RESPONSES, TRANSCRIPT_RESPONSE, audio_body
 from app.routers.transcribe import answer
 from app.schemas.requests import OpenAITranscriptionFields, TranslationFields
 from app.transcription.exceptions import InvalidFieldError
-from app.upload import read_upload
+from app.upload import read_form
 
 router = APIRouter(tags=["OpenAI"])
 
@@ -23,7 +23,7 @@ async def create_transcription(
     request: Request, runtime: ReadyRuntimeDep, ticket: TicketDep, spool: SpoolDep
 ) -> Response:
     """For clients of OpenAI's SDKs: the audio as `file` of a form."""
-    upload = await read_upload(request, spool, runtime.settings.limits, raw_allowed=False)
+    upload = await read_form(request, spool, runtime.settings.limits)
     return await answer(request, runtime, ticket, upload, OpenAITranscriptionFields)
 
 
@@ -42,5 +42,5 @@ async def create_translation(
     if "translate" not in settings.engine.tasks:
         msg = f"the model {settings.model_name} does not translate; transcribe with /v1/audio/transcriptions"
         raise InvalidFieldError(msg, param="model", code="task_not_served")
-    upload = await read_upload(request, spool, settings.limits, raw_allowed=False)
+    upload = await read_form(request, spool, settings.limits)
     return await answer(request, runtime, ticket, upload, TranslationFields, task="translate")

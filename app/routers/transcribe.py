@@ -7,9 +7,18 @@ from fastapi import APIRouter, Request, Response
 
 from app.dependencies import ReadyRuntimeDep, SpoolDep, TicketDep
 from app.documentation import ERROR_RESPONSES, TRANSCRIPT_RESPONSE, audio_body
+from app.fetching import Fetcher
 from app.runtime import Runtime
 from app.schemas.events import TextDelta, TextDone, TextSegment
-from app.schemas.requests import BatchFields, Channels, CommonFields, ResponseFormat, TranscriptionFields, parse_fields
+from app.schemas.requests import (
+    BatchFields,
+    Channels,
+    CommonFields,
+    ResponseFormat,
+    TranscribeFields,
+    TranscriptionFields,
+    parse_fields,
+)
 from app.schemas.responses import TranscriptionResponse, VerboseTranscriptionResponse
 from app.streaming import EventStream, SendEvent, while_connected
 from app.transcription.admission import Ticket
@@ -30,16 +39,25 @@ _PLAIN = {ResponseFormat.TEXT: to_text, ResponseFormat.SRT: to_srt, ResponseForm
     summary="Transcribe one audio file",
     responses={200: TRANSCRIPT_RESPONSE, **ERROR_RESPONSES},
     response_class=Response,
-    openapi_extra={"requestBody": audio_body("audio", TranscriptionFields, raw=True)},
+    openapi_extra={"requestBody": audio_body("audio", TranscribeFields, raw=True)},
 )
 async def transcribe(request: Request, runtime: ReadyRuntimeDep, ticket: TicketDep, spool: SpoolDep) -> Response:
-    """Send the audio as `audio` (or `file`) of a form, or as the bare body with the fields in the query.
+    """Send the audio as `audio` (or `file`) of a form, or as the bare body with the fields in the query; or its `url`.
 
     The container and codec are found from the bytes: wav, flac, mp3, ogg, opus, m4a, mp4, webm, aac, amr, wma, aiff,
     caf and au, whatever the name or the declared type says. A file without speech gives an empty text.
     """
-    upload = await read_upload(request, spool, runtime.settings.limits, raw_allowed=True)
-    return await answer(request, runtime, ticket, upload, TranscriptionFields)
+    settings = runtime.settings
+    upload = await read_upload(request, spool, settings.limits)
+    if upload.url is not None:
+        parse_fields(TranscribeFields, upload.fields)  # nothing is fetched for a request that will be refused
+        fetcher = Fetcher(
+            settings.fetch.allowed_hosts,
+            max_bytes=int(settings.limits.max_upload_bytes),
+            timeout_seconds=settings.fetch.timeout_seconds,
+        )
+        await while_connected(request.receive, fetcher.fetch(upload.url, upload.path))
+    return await answer(request, runtime, ticket, upload, TranscribeFields)
 
 
 async def answer(

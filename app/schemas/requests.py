@@ -1,6 +1,7 @@
 """Fields of a transcription request, and how a form's text becomes them."""
 
 import difflib
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -92,7 +93,7 @@ class BatchFields(CommonFields):
 
 
 class TranscriptionFields(BatchFields):
-    """Fields of `/v1/transcribe`."""
+    """Fields of both routes that transcribe one file."""
 
     stream: bool = Field(
         default=False,
@@ -105,6 +106,16 @@ class TranscriptionFields(BatchFields):
             msg = f"stream=true needs response_format json or verbose_json; {self.response_format} has no events"
             raise InvalidFieldError(msg, param="response_format")
         return self
+
+
+class TranscribeFields(TranscriptionFields):
+    """Fields of `/v1/transcribe`."""
+
+    url: str = Field(
+        default="",
+        description="where the audio is, in place of the audio itself; for hosts that the deployment allows",
+        examples=["https://media.example.org/call.mp3"],
+    )
 
 
 class OpenAITranscriptionFields(TranscriptionFields):
@@ -145,20 +156,26 @@ class TranslationFields(CommonFields):
     """Fields of OpenAI's `/v1/audio/translations`; `language` is that of the speech."""
 
 
+_BRACKETS = re.compile(r"\[\d*\]$")
+
 Fields = TypeVar("Fields", bound=BaseModel)
 
 
 def parse_fields(schema: type[Fields], pairs: Iterable[tuple[str, str]]) -> Fields:
     """Read a form's fields.
 
+    The name of a field that may come several times is taken with brackets and without, as clients write lists:
+    `hotwords`, `hotwords[]`, `hotwords[0]`.
+
     Raises:
         InvalidFieldError: for the first field that is unknown, repeated or has a value that cannot be served.
     """
-    values: defaultdict[str, list[str]] = defaultdict(list)
-    for name, value in pairs:
-        values[name].append(value)
     lists = {field.alias or name for name, field in schema.model_fields.items() if field.default == ()}
     known = [field.alias or name for name, field in schema.model_fields.items()]
+    spelled = {_BRACKETS.sub("", name): name for name in lists}
+    values: defaultdict[str, list[str]] = defaultdict(list)
+    for name, value in pairs:
+        values[spelled.get(_BRACKETS.sub("", name), name)].append(value)
     for name, given in values.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)

@@ -187,6 +187,10 @@ MAX_PERIOD: Final = 40  # units: a sentence
 _COPIES: Final = ((1, 10), (2, 7), (3, 6), (7, 5), (15, 4), (MAX_PERIOD, 3))  # up to this period, so many copies
 
 
+# One word that goes on and on, such as "hahaha...": a short stretch of it, this many times. A number may have 15 zeros.
+_LOOP_IN_WORD = regex.compile(r"(\S{1,8}?)\1{23}")
+
+
 def copies_allowed(period: int) -> int:
     """Copies in a row that count as a loop; people say a word often, a sentence hardly three times."""
     return next(copies for longest, copies in _COPIES if period <= longest)
@@ -213,15 +217,26 @@ class _LoopDetector:
             return self._settled
         start = self._units[-1].end if self._units else 0
         for unit in units(text, start, final=final):
+            if self._goes_on(text, unit.start, unit.end):
+                return self._settled
             self._units.append(unit)
             period = self._step()
             if period is not None:
                 self.looped = True
                 self._settled = self._end_of(len(self._units) - self._agreeing[period])
                 return self._settled
+        if not final and self._goes_on(text, self._end_of(len(self._units)), len(text)):
+            return self._settled
         repeated = 0 if final else max(self._agreeing)  # may be cut yet
         self._settled = len(text) if final else self._end_of(len(self._units) - repeated)
         return self._settled
+
+    def _goes_on(self, text: str, start: int, end: int) -> bool:
+        """Whether the word there, which may not have ended, is a loop in itself."""
+        if (match := _LOOP_IN_WORD.search(text, start, end)) is not None:
+            self.looped = True
+            self._settled = match.end(1)
+        return self.looped
 
     def _step(self) -> int | None:
         """Take the last unit into account; returns the period of a loop that it completes."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from mmap import MADV_DONTNEED, mmap
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,7 @@ from app.transcription.mixing import Channels
 from app.transcription.transcript import Segment, TranscriptionOptions
 from app.transcription.types import SegmentSpan
 from app.transcription.units import append, continuation, similarity
-from engine.interface import SAMPLE_RATE, SpeechEngine, SpeechOutput, SpeechRequest
+from engine.interface import SAMPLE_RATE, SpeechEngine, SpeechOutput, SpeechRequest, Waveform
 
 Tell = Callable[[str], None]
 """Takes what is new of a segment's text; all it takes joins to the whole."""
@@ -53,6 +54,11 @@ class _Answer:
     def text(self) -> str:
         return self.guard.text
 
+    @property
+    def broken_off(self) -> bool:
+        """Whether the engine ended it as repetition."""
+        return self.last.finish_reason == "repetition"
+
 
 class Listener:
     """Asks the engine for the text of single segments."""
@@ -71,7 +77,7 @@ class Listener:
         request_id: str,
         tell: Tell | None,
     ) -> Heard:
-        """Turn one stretch of `waveform` into text, with two requests at most.
+        """Turn one stretch of `waveform` into text, with two requests as a rule and three at most.
 
         Args:
             waveform: shape = (n_channels, n_samples).
@@ -84,27 +90,34 @@ class Listener:
         """
         request = SpeechRequest(
             request_id=request_id,
-            waveform=np.array(waveform[span.channel, span.start : span.end]),
+            waveform=_cut_out(waveform, span),
             task=options.task,
             language=options.language,
             context=options.context,
             temperature=options.temperature,
         )
         told = _Told(tell)
-        answers = [await self._ask(request, told)]
-        text, findings = answers[0].text, list(answers[0].guard.findings)
-        if answers[0].guard.looped:
+        first = await self._ask(request, told)
+        answers = [first]
+        if first.broken_off and not first.guard.looped:
+            # The engine counts tokens, and a word that people may well say five times can be many of them.
+            first = await self._ask(replace(request, request_id=f"{request_id}-along"), told, along=True)
+            answers.append(first)
+        text, findings = first.text, list(first.guard.findings)
+        if first.guard.looped:
             retry = replace(request, request_id=f"{request_id}-again", temperature=RETRY_TEMPERATURE, seed=RETRY_SEED)
-            answers.append(await self._ask(retry, None))
-            if not answers[1].guard.looped:
-                text = append(text, continuation(text, answers[1].text), options.text_language)
+            again = await self._ask(retry, None)
+            answers.append(again)
+            if not again.guard.looped and not again.broken_off:
+                text = append(text, continuation(text, again.text), options.text_language)
         elif self._policy.prompt_echo and is_echo(text, request.context):
-            answers.append(await self._ask(replace(request, request_id=f"{request_id}-again", context=""), None))
-            if similarity(text, answers[1].text) < GENUINE:
-                text = answers[1].text
-                findings.append(PROMPT_ECHO)
+            again = await self._ask(replace(request, request_id=f"{request_id}-again", context=""), None)
+            answers.append(again)
+            if similarity(text, again.text) < GENUINE:
+                text = again.text
+                findings += [PROMPT_ECHO, *(code for code in again.guard.findings if code not in findings)]
         told(text)
-        if answers[-1].last.finish_reason == "length" and not answers[0].guard.looped:
+        if answers[-1].last.finish_reason == "length" and not first.guard.looped:
             findings.append(OUTPUT_LIMIT)
         return Heard(
             segment=Segment(
@@ -115,16 +128,22 @@ class Listener:
                 channel=span.channel + 1 if options.separate_channels else None,
             ),
             findings=tuple(findings),
-            language=answers[0].guard.language,
+            language=first.guard.language,
             input_tokens=sum(answer.last.prompt_tokens for answer in answers),
             output_tokens=sum(answer.last.output_tokens for answer in answers),
         )
 
-    async def _ask(self, request: SpeechRequest, told: "_Told | None") -> _Answer:
-        """Read one answer; leave it where it repeats itself, which aborts it in the engine."""
+    async def _ask(self, request: SpeechRequest, told: "_Told | None", *, along: bool = False) -> _Answer:
+        """Read one answer; it ends where it repeats itself.
+
+        Args:
+            along: read it as it grows although nobody listens, and leave it at a loop, which aborts it in the engine.
+                Otherwise the engine itself looks for loops, by its tokens, and answers at the end.
+        """
         guard = SegmentGuard(self._policy)
-        incremental = told is not None and told.listens
-        async with aclosing(self._engine.generate(request, incremental=incremental)) as outputs:
+        along = along or (told is not None and told.listens)
+        request = replace(request, end_repetition=self._policy.repetition_loops and not along)
+        async with aclosing(self._engine.generate(request, incremental=along)) as outputs:
             async for output in outputs:
                 guard.feed(output.text)
                 if guard.looped:
@@ -136,6 +155,20 @@ class Listener:
 
     def _may_be_dropped(self, text: str, request: SpeechRequest) -> bool:
         return self._policy.prompt_echo and request.context != "" and may_be_echo(text, request.context)
+
+
+def _cut_out(waveform: Channels, span: SegmentSpan) -> Waveform:
+    """Copy a stretch, and let go of the pages of a mapped file that were read for it.
+
+    They would count as memory of this process, in the end all 900 MB of a 4 h file.
+    """
+    samples = np.array(waveform[span.channel, span.start : span.end])
+    source: object = waveform
+    while isinstance(source, np.ndarray):
+        source = source.base
+    if isinstance(source, mmap):
+        source.madvise(MADV_DONTNEED)
+    return samples
 
 
 class _Told:

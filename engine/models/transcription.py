@@ -13,7 +13,7 @@ from vllm.model_executor.models.interfaces import SupportsTranscription
 from vllm.transformers_utils.processor import cached_processor_from_config
 
 from engine.models.packing import count_tokens
-from engine.prompt import AUDIO_PLACEHOLDER, LANGUAGE_NAMES, SYSTEM, build_prompt, neutralise
+from engine.prompt import LANGUAGE_NAMES, build_prompt
 
 # vLLM checks the codes against Whisper's.
 LANGUAGES: Mapping[str, str] = {code: name for code, name in LANGUAGE_NAMES.items() if code in WHISPER_LANGUAGES}
@@ -50,28 +50,17 @@ class Transcription(SupportsTranscription):
     @classmethod
     def get_generation_prompt(cls, stt_params: SpeechToTextParams) -> PromptType:
         """The chat form with one audio part before the instruction."""
-        if stt_params.task_type == "translate":
-            prompt = build_translation_prompt(stt_params)
-        else:
-            language = stt_params.language if stt_params.language in LANGUAGES else None
-            words = (stt_params.request_prompt, stt_params.hotwords)
-            prompt = build_prompt(language, " ".join(filter(None, words)))
+        into = stt_params.to_language
+        prompt = build_prompt(
+            stt_params.language if stt_params.language in LANGUAGES else None,
+            " ".join(filter(None, (stt_params.request_prompt, stt_params.hotwords))),
+            task=stt_params.task_type,
+            into=into if into in LANGUAGES else "en",
+        )
         return TextPrompt(
             prompt=prompt,
             multi_modal_data={"audio": (restore_scale(stt_params.audio), stt_params.stt_config.sample_rate)},
         )
-
-
-def build_translation_prompt(stt_params: SpeechToTextParams) -> str:
-    """As `engine.prompt.build_prompt`, with another verb; into English unless the request names a language."""
-    spoken = f"the {LANGUAGES[stt_params.language]} audio" if stt_params.language in LANGUAGES else "the audio"
-    wanted = LANGUAGES.get(stt_params.to_language or "en", LANGUAGES["en"])
-    words = f"Translate {spoken} into {wanted} text. {neutralise(stt_params.request_prompt)}".strip()
-    return (
-        f"<|im_start|>system\n{SYSTEM}<|im_end|>\n"
-        f"<|im_start|>user\n{AUDIO_PLACEHOLDER}{words}<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
 
 
 def restore_scale(waveform: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -189,6 +189,15 @@ async def test_two_files_that_differ(scripted_client: Client) -> None:
     check(answer, 422, "several_audio_parts", "file")
 
 
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("other", [SPEECH, SPEECH[:-2], b""])
+async def test_two_parts_of_one_name(other: bytes, route: str, scripted_client: Client) -> None:
+    answer = await scripted_client.post(route, files=[("audio", SPEECH), ("audio", other)])
+
+    error = check(answer, 422, "several_audio_parts", "audio")
+    assert "/v1/transcribe/batch" in str(error["message"])
+
+
 async def test_the_same_file_under_both_names_is_one(scripted_client: Client) -> None:
     answer = await scripted_client.post("/v1/transcribe", files={"audio": SPEECH, "file": SPEECH})
 

@@ -1,55 +1,24 @@
 """Long files: seams without a pause, order, and times at the end of an hour."""
 
-import functools
-
 import httpx
 import numpy as np
 import pytest
 
+from benchmarks.long_audio import between_gaps, numbered_seams, time_errors
+from benchmarks.long_speech import (
+    CLEAR_EDGES,
+    WORD_SECONDS,
+    assemble,
+    breathless,
+    hear_numbers,
+    mark,
+    numbers_in,
+    recordings,
+)
 from engine.interface import SAMPLE_RATE, SpeechRequest
 from engine.scripted import Act, ScriptedEngine
-from tests.audio_factory import TRANSCRIPTS, Samples, clip, pcm16, silence, wav
+from tests.audio_factory import clip, pcm16, silence, wav
 from tests.conftest import MakeClient
-
-WORD_SECONDS = 0.4
-
-
-@functools.cache
-def breathless(seconds: float) -> Samples:
-    """Speech of several voices from which every pause has been cut."""
-    voiced = []
-    for name in TRANSCRIPTS:
-        samples = clip(name)
-        frames = samples[: len(samples) // 160 * 160].reshape(-1, 160)
-        levels = frames.std(axis=1)
-        voiced.append(frames[levels > 0.08 * levels.max()].reshape(-1))
-    speech = np.concatenate(voiced)
-    whole = np.tile(speech, int(np.ceil(seconds * SAMPLE_RATE / len(speech))))[: round(seconds * SAMPLE_RATE)]
-    # Unlike anywhere else: a request's place in the whole can be found from its samples.
-    marked: Samples = whole + np.random.default_rng(0).normal(0, 1e-3, len(whole)).astype(np.float32)
-    return np.round(np.clip(marked, -1, 1) * 32767).astype(np.float32) / np.float32(32767)
-
-
-def numbered_words(whole: Samples) -> ScriptedEngine:
-    """Hears a numbered word every WORD_SECONDS; of one that is cut apart it hears a scrap."""
-    exact = (np.frombuffer(pcm16(whole), "<i2") / np.float32(32768)).astype(np.float32)
-
-    def script(request: SpeechRequest) -> Act:
-        if request.request_id == "warm-up":
-            return Act()
-        at = exact.tobytes().find(request.waveform[:200].tobytes())
-        assert at >= 0
-        assert at % 4 == 0
-        start, end = at / 4 / SAMPLE_RATE, (at / 4 + len(request.waveform)) / SAMPLE_RATE
-        first, last = int(np.ceil(start / WORD_SECONDS)), int(end / WORD_SECONDS)
-        words = [f"word{n}" for n in range(first, last)]
-        if start < first * WORD_SECONDS:
-            words.insert(0, "ord")
-        if end > last * WORD_SECONDS:
-            words.append("wo")
-        return Act(words=tuple(words))
-
-    return ScriptedEngine(script)
 
 
 async def post(client: httpx.AsyncClient, audio: bytes, **fields: str) -> httpx.Response:
@@ -60,13 +29,12 @@ async def post(client: httpx.AsyncClient, audio: bytes, **fields: str) -> httpx.
 
 @pytest.mark.parametrize("seconds", [40.0, 95.0])
 async def test_no_word_is_lost_or_doubled_where_there_is_no_pause(seconds: float, make_client: MakeClient) -> None:
-    speech = breathless(seconds)
-    engine = numbered_words(speech)
-    async with make_client(engine) as client:
-        body = (await post(client, wav(pcm16(speech)), response_format="verbose_json")).json()
-        stream = (await post(client, wav(pcm16(speech)), stream="true")).text
+    speech = mark(breathless(list(recordings().values()), seconds))
+    async with make_client(ScriptedEngine(hear_numbers)) as client:
+        body = (await post(client, wav(speech.tobytes()), response_format="verbose_json")).json()
+        stream = (await post(client, wav(speech.tobytes()), stream="true")).text
 
-    heard = [int(word.removeprefix("word")) for word in body["text"].split() if word.startswith("word")]
+    heard = numbers_in(body["text"])
     assert len(body["segments"]) >= 2
     assert heard == list(range(heard[0], heard[-1] + 1))
     assert len(heard) == pytest.approx(seconds / WORD_SECONDS, abs=2)
@@ -77,10 +45,29 @@ async def test_no_word_is_lost_or_doubled_where_there_is_no_pause(seconds: float
         assert left["end"] <= right["start"]
 
 
-@pytest.mark.parametrize("seconds", [29, 30, 31, 59.9, 60.1])
+async def test_a_small_long_file_stands_up_to_the_measure_of_the_large_ones(make_client: MakeClient) -> None:
+    sources = recordings()
+    passages, samples = zip(*assemble(sources, 240.0), strict=True)
+    audio = wav(mark(np.concatenate(samples)).tobytes())
+    async with make_client(ScriptedEngine(hear_numbers)) as client:
+        whole = (await post(client, audio, response_format="verbose_json")).json()
+        alone = {
+            name: (await post(client, between_gaps(sources[name]), response_format="verbose_json")).json()
+            for name in CLEAR_EDGES
+        }
+
+    seams = numbered_seams(whole["text"], passages, sources)
+    assert seams.words > 200
+    assert (seams.lost, seams.doubled) == (0, 0)
+    errors = time_errors(whole["segments"], passages, alone)
+    assert len(errors) >= 5
+    assert max(errors) <= 0.3
+
+
+@pytest.mark.parametrize("seconds", [29, 30, 31, 59.9, 60.1, 299, 301])
 async def test_the_last_word_is_there_whatever_the_length(seconds: float, make_client: MakeClient) -> None:
     last = clip("test-flite-male.wav")
-    speech = np.concatenate([np.tile(clip("harbor-story-long.flac"), 2)[: round(seconds * SAMPLE_RATE)], last])
+    speech = np.concatenate([np.tile(clip("harbor-story-long.flac"), 7)[: round(seconds * SAMPLE_RATE)], last])
     speech = speech[-round(seconds * SAMPLE_RATE) :]
     covered: list[int] = []
 

@@ -108,6 +108,11 @@ def test_a_profile_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
         ("[engine]\nmax_model_len = 500", ["max_model_len = 500", "raise it"]),
         ('[engine]\nlanguages = ["xx"]', ["languages", "xx", "en"]),
         ("[engine]\nlanguages = []", ["languages", "at least one"]),
+        (
+            '[fetch]\nallowed_hosts = ["https://media.example.org/calls"]',
+            ["fetch.allowed_hosts", "media.example.org/calls", "OMNIHEAR_FETCH_ALLOWED_HOSTS", "*.example.org"],
+        ),
+        ("[fetch]\ntimeout_seconds = 0", ["fetch.timeout_seconds = 0", "greater than 0"]),
         ("[engine", ["mine.toml", "TOML"]),
     ],
 )

@@ -6,14 +6,19 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 import pytest
 
 from app.settings import load_settings
-from engine.async_engine import VllmEngine
+from app.transcription.guards import GuardPolicy
+from app.transcription.hearing import Listener
+from app.transcription.transcript import TranscriptionOptions
+from app.transcription.types import SegmentSpan
+from engine.async_engine import VllmEngine, _sampling
 from engine.config import EngineConfig
 from engine.interface import (
     SAMPLE_RATE,
@@ -25,9 +30,13 @@ from engine.interface import (
     SpeechRequest,
     Waveform,
 )
-from engine.prompt import build_prompt
+from engine.prompt import REPEATED_COPIES, REPEATED_TOKENS, build_prompt, token_budget
+from engine.scripted import _end_of_loop
 from tests.audio_factory import TRANSCRIPTS, clip
 from tests.words import word_error_rate
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
 
 pytestmark = [
     pytest.mark.engine,
@@ -93,6 +102,68 @@ async def test_the_budget_is_kept(engine: VllmEngine) -> None:
 
     assert output.finish_reason == "length"
     assert output.output_tokens == 3
+
+
+def repeating(monkeypatch: pytest.MonkeyPatch, engine: VllmEngine, word: str) -> None:
+    """Make the model prefer one token over all others, as a model in a loop does."""
+    inputs = engine._serving()[1]
+    (token,) = inputs._tokenizer.encode(word)
+
+    def biased(request: SpeechRequest, *, incremental: bool) -> "SamplingParams":
+        sampling = _sampling(request, incremental=incremental)
+        sampling.logit_bias = {token: 100.0}
+        return sampling
+
+    monkeypatch.setattr("engine.async_engine._sampling", biased)
+
+
+async def test_repetition_ends_an_answer_while_it_is_decoded(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeating(monkeypatch, engine, " no")
+    asked = request("loop")
+
+    (kept,) = await outputs_of(engine, asked)
+    (ended,) = await outputs_of(engine, replace(asked, end_repetition=True))
+
+    assert (kept.finish_reason, kept.output_tokens) == ("length", token_budget(len(asked.waveform) / SAMPLE_RATE))
+    assert (ended.finish_reason, ended.output_tokens) == ("repetition", REPEATED_TOKENS[0] * REPEATED_COPIES)
+    assert ended.text.split() == ["no"] * 40
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_loop_of_the_real_engine_is_one_word_and_a_warning(
+    stream: bool, engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeating(monkeypatch, engine, " no")
+    waveform = clip(CLIP)[None]
+
+    heard = await Listener(engine, GuardPolicy()).hear(
+        waveform,
+        0,
+        SegmentSpan(0, waveform.shape[1]),
+        TranscriptionOptions(language="en"),
+        request_id=f"guarded-{stream}",
+        tell=(lambda _: None) if stream else None,
+    )
+
+    assert heard.segment.text == "no"
+    assert heard.findings == ("repetition",)
+    assert heard.output_tokens <= 2 * 40  # two attempts; their budget is 79 each
+
+
+def test_vllm_ends_what_the_scripted_engine_ends() -> None:
+    from vllm.v1.core.sched.utils import check_sequence_repetition
+
+    params = _sampling(replace(request("any"), end_repetition=True), incremental=False).repetition_detection
+    assert params is not None
+    for period in (1, 2, 3, 5, 8, 13, 21, 40, 48):
+        tokens = [1000 + n for n in range(7)] + list(range(period)) * 60
+        ends = next(end for end in range(len(tokens)) if check_sequence_repetition(tokens[:end], params))
+        assert ends == _end_of_loop([str(token) for token in tokens])
+        assert ends <= 7 + max(5 * period, 60)
+    songs = [[7] * 39, [1, 2, 3, 4] * 9, list(range(20)) * 4, [1, 1, 1, 2] * 4 + [3, 3, 3, 4] * 4]
+    assert not any(check_sequence_repetition(song, params) for song in songs)
 
 
 async def test_abort_ends_the_iteration(engine: VllmEngine) -> None:

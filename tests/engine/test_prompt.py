@@ -46,6 +46,7 @@ def test_a_translation_is_asked_for_in_the_authors_words() -> None:
     assert prompt.startswith("<|im_start|>system\nYou are a speech translation model.<|im_end|>")
     assert "German speech and produce a translation in English text. Context: Grigson<|im_end|>" in prompt
     assert "Listen to the provided speech and" in build_prompt(None, task="translate")
+    assert "produce a translation in French text." in build_prompt("zh", task="translate", into="fr")
 
 
 def test_the_context_reaches_the_instruction() -> None:

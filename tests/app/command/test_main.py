@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
+from app.command.main import base_url
 from app.command.remote import LONGEST_WAIT
 from engine.config import ROOT
 from engine.interface import SpeechRequest
@@ -138,6 +139,37 @@ async def test_a_service_that_is_not_there_is_named(folder: Path) -> None:
     assert "127.0.0.1:1" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "server", ["http://host:8000", "http://host:8000/", "host:8000", " host:8000/v1 ", "http://host:8000/v1/"]
+)
+def test_a_service_may_be_named_as_people_do(server: str) -> None:
+    assert base_url(server) == "http://host:8000"
+    assert base_url("https://host/speech/v1") == "https://host/speech"
+
+
+async def test_what_is_told_is_a_line_each_however_long(folder: Path) -> None:
+    missing = folder / ("x" * 150) / "none.wav"
+    async with live() as client:
+        result = await run(client, folder / "bad.wav", missing)
+
+    told = result.stderr.splitlines()
+    assert len(told) == 3
+    assert f"{missing}: No such file or directory" in told
+    assert any(line.startswith(f"{folder / 'bad.wav'}: This looks like a PNG image") for line in told)
+    assert told[-1] == "0 transcribed, 0 skipped, 2 failed"
+
+
+def test_options_and_profiles_complete_in_the_shell() -> None:
+    def complete(words: str) -> list[str]:
+        variables = {"_OMNIHEAR_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        result = CliRunner().invoke(cli, [], env=variables, prog_name="omnihear")
+        return result.stdout.split()
+
+    assert complete("omnihear ") == ["serve", "transcribe", "profiles", "selftest"]
+    assert complete("omnihear transcribe --format ") == ["txt", "json", "srt", "vtt"]
+    assert "cudagraph" in complete("omnihear serve --profile c")
+
+
 async def test_a_failure_after_the_start_leaves_no_file(folder: Path) -> None:
     def script(request: SpeechRequest) -> Act:
         return Act(words=("half", "way"), fail=request.request_id != "warm-up")
@@ -181,7 +213,7 @@ async def test_a_full_service_is_waited_for(folder: Path, monkeypatch: pytest.Mo
 
 def command(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
     words = [sys.executable, "-m", "app.cli", "transcribe", *map(str, arguments)]
-    return subprocess.run(words, cwd=ROOT, env=os.environ | variables, capture_output=True, timeout=100, check=False)
+    return subprocess.run(words, cwd=ROOT, env=os.environ | variables, capture_output=True, timeout=280, check=False)
 
 
 def test_without_a_server_one_is_started(folder: Path) -> None:
@@ -191,6 +223,7 @@ def test_without_a_server_one_is_started(folder: Path) -> None:
     assert (folder / "out" / "deep" / "a.txt").read_text().startswith("audio of")
 
 
+@pytest.mark.timeout(300)  # imports vLLM, twice
 def test_a_service_that_does_not_start_ends_the_command(folder: Path) -> None:
     result = command(folder / "a.wav", OMNIHEAR_ENGINE_MODEL="/nowhere/at/all")
 

@@ -136,6 +136,27 @@ async def test_what_cannot_be_honoured_is_refused_by_name(field: str, value: Any
     assert len(answer.json()["error"]["message"]) > 20
 
 
+@pytest.mark.parametrize("form", ["{}[]", "{}", "{}[0]"])
+async def test_lists_are_named_as_clients_do(form: str, make_client: MakeClient) -> None:
+    engine = ScriptedEngine()
+    async with make_client(engine, engine_settings={"languages": ("en", "de")}) as client:
+        fields = {
+            form.format("keywords"): "Grigson",
+            form.format("hotwords"): "RTFx",
+            form.format("languages"): "de",
+            form.format("timestamp_granularities"): "segment",
+            "response_format": "verbose_json",
+        }
+        answer = await client.post(TRANSCRIPTIONS, files={"file": SPEECH}, data=fields)
+        refused = await client.post(TRANSCRIPTIONS, files={"file": SPEECH}, data={form.format("include"): "logprobs"})
+        unlisted = await client.post(TRANSCRIPTIONS, files={"file": SPEECH}, data={"language[]": "de"})
+
+    assert answer.status_code == 200, answer.text
+    assert (engine.requests[-1].language, engine.requests[-1].context) == ("de", "RTFx, Grigson")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (422, "include[]")
+    assert (unlisted.status_code, unlisted.json()["error"]["code"]) == (422, "unknown_field")
+
+
 async def test_one_language_is_named_once(scripted_client: Client) -> None:
     fields = {"languages[]": "en", "language": "en"}
     answer = await scripted_client.post(TRANSCRIPTIONS, files={"file": SPEECH}, data=fields)
@@ -177,6 +198,7 @@ EXTREMES: dict[str, Any] = {
     "include[]": "logprobs",
     "known_speaker_names[]": "agent",
     "known_speaker_references[]": "data:audio/wav;base64,UklGRg==",
+    "url": "https://media.example.org/call.mp3",
 }
 
 

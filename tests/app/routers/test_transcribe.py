@@ -10,7 +10,7 @@ import pytest
 
 from engine.interface import SpeechRequest
 from engine.scripted import Act, ScriptedEngine
-from tests.audio_factory import FORMATS, clip, encode, pcm16, silence, wav
+from tests.audio_factory import FORMATS, Samples, clip, encode, noise, pcm16, silence, sine, wav
 from tests.conftest import Client, MakeClient
 
 ROUTES = ["/v1/transcribe", "/v1/audio/transcriptions"]
@@ -34,7 +34,17 @@ async def test_every_format_is_known_by_its_bytes(name: str, route: str, scripte
 
 
 @pytest.mark.parametrize(
-    "content_type", ["", "application/octet-stream", "multipart/form-data", "audio/webm; codecs=opus"]
+    "content_type",
+    [
+        "",
+        "application/octet-stream",
+        "multipart/form-data",
+        "multipart/mixed; boundary=b",
+        "audio/webm; codecs=opus",
+        "video/mp4",
+        "text/html; charset=utf-16",
+        "no type; at all=;;",
+    ],
 )
 async def test_the_declared_type_of_a_part_is_a_hint_only(content_type: str, scripted_client: Client) -> None:
     answer = await scripted_client.post("/v1/transcribe", files={"audio": ("clip.wav", SPEECH, content_type)})
@@ -94,6 +104,24 @@ async def test_formats_are_made_from_one_result(scripted_client: Client) -> None
         assert answers[name].headers["Content-Type"] == "application/json"
 
 
+@pytest.mark.parametrize(("form", "point"), [("srt", ","), ("vtt", r"\.")])
+async def test_cues_are_times_in_order_within_the_audio(form: str, point: str, scripted_client: Client) -> None:
+    story = wav(pcm16(clip("harbor-story-long.flac")))
+
+    body = (await post(scripted_client, story, response_format=form)).text
+
+    time = rf"(\d\d):(\d\d):(\d\d){point}(\d{{3}})"
+    cues = re.findall(rf"^{time} --> {time}$", body, re.MULTILINE)
+    assert len(cues) == body.count("-->") >= 2
+    times = [
+        int(hours) * 3600 + int(minutes) * 60 + int(seconds) + int(thousandths) / 1000
+        for cue in cues
+        for hours, minutes, seconds, thousandths in (cue[:4], cue[4:])
+    ]
+    assert times == sorted(times)
+    assert times[-1] <= len(clip("harbor-story-long.flac")) / 16_000
+
+
 async def test_the_json_answer_says_what_was_heard_and_what_it_costs(scripted_client: Client) -> None:
     body = (await post(scripted_client)).json()
 
@@ -121,7 +149,30 @@ async def test_verbose_segments_lie_within_the_audio_in_order(scripted_client: C
     assert body["task"] == "transcribe"
 
 
-async def test_no_speech_is_an_empty_text_without_a_call_of_the_engine(make_client: MakeClient) -> None:
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param(silence(1 / 16_000), id="one sample"),
+        pytest.param(silence(0.01), id="10 ms"),
+        pytest.param(sine(0.01), id="10 ms of tone"),
+        pytest.param(silence(30), id="zero"),
+        pytest.param(noise(5, -80), id="faint noise"),
+        pytest.param(noise(5, -40), id="noise"),
+        pytest.param(sine(5, frequency=1000), id="tone"),
+    ],
+)
+async def test_what_holds_no_speech_is_not_given_to_the_engine(samples: Samples, make_client: MakeClient) -> None:
+    engine = ScriptedEngine()
+    async with make_client(engine) as client:
+        served = len(engine.requests)
+        answer = await post(client, wav(pcm16(samples)), hotwords="Grigson")
+
+    assert answer.status_code == 200
+    assert (answer.json()["text"], answer.json()["no_speech"]) == ("", True)
+    assert len(engine.requests) == served
+
+
+async def test_no_speech_is_an_empty_text_in_every_form(make_client: MakeClient) -> None:
     engine = ScriptedEngine()
     async with make_client(engine) as client:
         served = len(engine.requests)
@@ -192,7 +243,9 @@ async def test_a_field_given_twice_is_refused(scripted_client: Client) -> None:
     assert answer.json()["error"]["param"] == "language"
 
 
-@pytest.mark.parametrize("language", ["en", "EN", " en ", "en-US", "en_GB", "English", "ENGLISH", "auto", ""])
+@pytest.mark.parametrize(
+    "language", ["en", "EN", "En", " en ", "en-US", "en_GB", "eng", "English", "ENGLISH", "auto", "Auto", ""]
+)
 async def test_a_language_may_be_spelled_as_people_do(language: str, make_client: MakeClient) -> None:
     engine = ScriptedEngine()
     async with make_client(engine) as client:
@@ -300,6 +353,36 @@ async def test_guards_that_step_in_leave_one_warning_with_the_times(make_client:
     (warning,) = body["warnings"]
     assert warning["code"] == "wrapper"
     assert len(re.findall(r"\d+\.\d s", warning["message"])) == len(body["text"].split())
+
+
+@pytest.mark.parametrize("space", [" ", ""])
+async def test_a_token_that_comes_500_times_is_cut_and_asked_for_once_more(space: str, make_client: MakeClient) -> None:
+    engine = ScriptedEngine(lambda _: Act(words=("again",), space=space, repeat=500))
+    async with make_client(engine) as client:
+        served = len(engine.requests)
+        whole = (await post(client)).json()
+        asked = engine.requests[served:]
+        streamed = (await post(client, stream="true")).text
+
+    assert whole["text"] == "again"
+    assert [warning["code"] for warning in whole["warnings"]] == ["repetition"]
+    assert len(asked) == 2
+    assert asked[0].temperature != asked[1].temperature
+    assert '"text":"again"' in streamed
+
+
+async def test_segments_keep_to_a_smaller_target(make_client: MakeClient) -> None:
+    engine = ScriptedEngine()
+    minutes = np.tile(np.concatenate([clip("harbor-story-long.flac"), silence(1)]), 4)
+    async with make_client(engine, engine_settings={"segment_seconds": 8.0}) as client:
+        served = len(engine.requests)
+        answer = await post(client, wav(pcm16(minutes)))
+
+    seconds = [len(request.waveform) / 16_000 for request in engine.requests[served:]]
+    assert len(seconds) == answer.json()["text"].count("audio of")
+    assert len(seconds) > 20
+    assert max(seconds) <= 30
+    assert np.mean(seconds) < 10
 
 
 async def test_guards_can_be_switched_off(make_client: MakeClient) -> None:

@@ -1,8 +1,10 @@
 """What is done about an answer that guards object to, streamed and whole."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from app.transcription.guards import GuardPolicy
@@ -16,6 +18,11 @@ WAVEFORM = np.zeros((1, 32_000), np.float32)
 SPAN = SegmentSpan(0, 32_000)
 
 
+async def started(engine: ScriptedEngine) -> ScriptedEngine:
+    await engine.start(lambda phase, share: None)
+    return engine
+
+
 async def hear(
     script: Callable[[SpeechRequest], Act],
     *,
@@ -23,8 +30,7 @@ async def hear(
     policy: GuardPolicy | None = None,
     options: TranscriptionOptions | None = None,
 ) -> tuple[Heard, list[str], ScriptedEngine]:
-    engine = ScriptedEngine(script)
-    await engine.start(lambda phase, share: None)
+    engine = await started(ScriptedEngine(script))
     told: list[str] = []
     heard = await Listener(engine, policy or GuardPolicy()).hear(
         WAVEFORM,
@@ -92,9 +98,31 @@ async def test_a_loop_is_cut_and_tried_once_more(stream: bool) -> None:
     first, second = engine.requests
     assert (first.temperature, second.temperature) == (0.0, 0.3)
     assert second.seed is not None
-    if stream:
-        assert engine.aborted == ["r"]
-        assert heard.output_tokens < 40
+    assert engine.aborted == (["r"] if stream else [])
+    assert first.end_repetition is not stream
+    assert heard.output_tokens <= 2 + 40 + 7  # of more than 500
+
+
+@both
+async def test_words_that_are_said_often_are_kept_although_the_engine_ended_them(stream: bool) -> None:
+    said = "dhanyavaad " * 6 + "bas"  # a token for each letter, as in a script that the tokenizer spells out
+    heard, _, engine = await hear(lambda _: Act(words=tuple(said), space=""), stream=stream)
+
+    assert heard.segment.text == said
+    assert heard.findings == ()
+    assert [request.request_id for request in engine.requests] == (["r"] if stream else ["r", "r-along"])
+    assert engine.aborted == []
+
+
+@both
+async def test_a_sentence_said_over_and_over_ends_while_it_is_decoded(stream: bool) -> None:
+    sentence = "I will send the report to you before noon today."
+    heard, _, engine = await hear(lambda _: Act(words=tuple(sentence.split()), repeat=100), stream=stream)
+
+    assert heard.segment.text == sentence
+    assert heard.findings == ("repetition",)
+    assert len(engine.requests) == 2
+    assert heard.output_tokens <= 2 * 50
 
 
 @both
@@ -154,6 +182,21 @@ async def test_a_prompt_costs_nothing_where_it_is_not_given_back(stream: bool) -
     assert heard.segment.text == "Grigson opens it now"
     assert told == (["Grigson opens", " it", " now"] if stream else [])
     assert len(engine.requests) == 1
+
+
+async def test_a_mapped_file_does_not_stay_in_memory(tmp_path: Path) -> None:
+    seconds = 600
+    path = tmp_path / "waveform"
+    np.zeros(seconds * 16_000, "<f4").tofile(path)  # 38 MB
+    waveform = np.memmap(path, "<f4", "r", shape=(seconds * 16_000, 1)).T
+    listener = Listener(await started(ScriptedEngine(lambda _: Act())), GuardPolicy())
+    before = psutil.Process().memory_info().shared
+
+    for start in range(0, seconds, 30):
+        span = SegmentSpan(start * 16_000, (start + 30) * 16_000)
+        await listener.hear(waveform, 0, span, TranscriptionOptions(), request_id="r", tell=None)
+
+    assert psutil.Process().memory_info().shared - before < 10e6
 
 
 @both

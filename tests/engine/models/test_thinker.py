@@ -135,11 +135,12 @@ def test_an_unknown_language_is_left_to_the_model() -> None:
     assert "la" not in LANGUAGES
 
 
-def test_translation_names_both_languages_and_defuses_markup() -> None:
+@pytest.mark.parametrize(("to_language", "into"), [(None, "en"), ("fr", "fr"), ("la", "en")])
+def test_the_translation_prompt_is_that_of_the_service(to_language: str | None, into: str) -> None:
     prompt: Any = OmnihearThinker.get_generation_prompt(
-        params(language="de", task_type="translate", request_prompt="<|im_end|>")
+        params(language="de", task_type="translate", request_prompt="<|im_end|>", to_language=to_language)
     )
-    assert "Translate the German audio into English text." in prompt["prompt"]
+    assert prompt["prompt"] == build_prompt("de", "<|im_end|>", task="translate", into=into)
     assert prompt["prompt"].count("<|im_end|>") == 2
     assert prompt["prompt"].count("<|AUDIO|>") == 1
 
