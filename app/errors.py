@@ -54,6 +54,8 @@ RULES: dict[type[Exception], _Rule] = {
     Exception: _Rule(500, "internal_error", "an unexpected error; quote the request id to the operator"),
 }
 
+_OF_THE_SERVICE = (domain.NotReadyError, engine.EngineDeadError)  # logged once, and not for each request
+
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -81,7 +83,7 @@ class Fault:
 def explain(request: Request, error: Exception) -> Fault:
     """Look up what callers learn of an exception, and log it where it is ours."""
     rule = next(RULES[cls] for cls in type(error).__mro__ if cls in RULES)
-    if rule.status >= 500:
+    if rule.status >= 500 and not isinstance(error, _OF_THE_SERVICE):
         logger.error("%s while serving %s", type(error).__name__, request.url.path, exc_info=error)
     message = rule.message or str(error)
     limit = getattr(error, "limit", None)

@@ -9,7 +9,7 @@ from fastapi_offline import FastAPIOffline
 from app import errors
 from app.documentation import DESCRIPTION
 from app.lifespan import build_engine, serve
-from app.middleware import RequestContext
+from app.middleware import Interruption, RequestContext
 from app.routers import batch, health, models, openai, transcribe
 from app.runtime import State
 from app.settings import Settings, load_settings
@@ -42,6 +42,7 @@ def create_app(settings: Settings | None = None, *, engine: SpeechEngine | None 
         static_url="/docs/static",
         swagger_ui_parameters={"tryItOutEnabled": True, "defaultModelsExpandDepth": -1},
     )
+    app.add_middleware(Interruption)
     app.add_middleware(RequestContext)
     errors.install(app)
     for router in (transcribe.router, batch.router, openai.router, models.router, health.router):

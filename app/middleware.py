@@ -1,18 +1,38 @@
-"""Pure ASGI: a request id for every request, and one line of access log."""
+"""Pure ASGI: a request id for every request, one line of access log, and an end for those that outlast the service."""
 
 import logging
 import re
 import time
 import uuid
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from app.runtime import Runtime
 
 logger = logging.getLogger("app.access")
 
 REQUEST_ID_HEADER: Final = "X-Request-ID"
 _ACCEPTABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Interruption:
+    """Lets requests learn of the end of the service wherever they wait for their client.
+
+    See `LifeCycle.interrupting`.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection; anything but HTTP passes through."""
+        if scope["type"] == "http":
+            runtime: Runtime = scope["state"]["runtime"]
+            receive = runtime.life.interrupting(receive)
+        await self._app(scope, receive, send)
 
 
 class RequestContext:

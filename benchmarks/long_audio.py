@@ -129,7 +129,7 @@ def memory(tree: ProcessTree) -> dict[str, tuple[int, int]]:
             command, held = " ".join(process.cmdline()), process.memory_info()
         except psutil.Error:
             continue
-        kind = "service" if index == 0 else "decode worker" if "to_process" in command else "engine"
+        kind = "service" if index == 0 else "decode worker" if "transcription.nursery" in command else "engine"
         sizes = held.rss // MIB, (held.rss - held.shared) // MIB
         found[kind] = max(found.get(kind, (0, 0)), sizes)
     return found

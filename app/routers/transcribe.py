@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.dependencies import ReadyRuntimeDep, SpoolDep
+from app.dependencies import ReadyRuntimeDep, SpoolDep, TicketDep
 from app.documentation import ERROR_RESPONSES, TRANSCRIPT_RESPONSE, audio_body
 from app.fetching import Fetcher
 from app.runtime import Runtime
@@ -21,6 +21,7 @@ from app.schemas.requests import (
 )
 from app.schemas.responses import TranscriptionResponse, VerboseTranscriptionResponse
 from app.streaming import EventStream, SendEvent, while_connected
+from app.transcription.admission import Ticket
 from app.transcription.exceptions import InvalidFieldError, Limit, UnknownModelError
 from app.transcription.formats import to_srt, to_text, to_vtt
 from app.transcription.languages import parse_language
@@ -40,7 +41,7 @@ _PLAIN = {ResponseFormat.TEXT: to_text, ResponseFormat.SRT: to_srt, ResponseForm
     response_class=Response,
     openapi_extra={"requestBody": audio_body("audio", TranscribeFields, raw=True)},
 )
-async def transcribe(request: Request, runtime: ReadyRuntimeDep, spool: SpoolDep) -> Response:
+async def transcribe(request: Request, runtime: ReadyRuntimeDep, ticket: TicketDep, spool: SpoolDep) -> Response:
     """Send the audio as `audio` (or `file`) of a form, or as the bare body with the fields in the query; or its `url`.
 
     The container and codec are found from the bytes: wav, flac, mp3, ogg, opus, m4a, mp4, webm, aac, amr, wma, aiff,
@@ -56,11 +57,17 @@ async def transcribe(request: Request, runtime: ReadyRuntimeDep, spool: SpoolDep
             timeout_seconds=settings.fetch.timeout_seconds,
         )
         await while_connected(request.receive, fetcher.fetch(upload.url, upload.path))
-    return await answer(request, runtime, upload, TranscribeFields)
+    return await answer(request, runtime, ticket, upload, TranscribeFields)
 
 
 async def answer(
-    request: Request, runtime: Runtime, upload: Upload, schema: type[CommonFields], task: Task = "transcribe"
+    request: Request,
+    runtime: Runtime,
+    ticket: Ticket,
+    upload: Upload,
+    schema: type[CommonFields],
+    *,
+    task: Task = "transcribe",
 ) -> Response:
     """Transcribe and render; the response of a stream does both itself."""
     fields = parse_fields(schema, upload.fields)
@@ -70,13 +77,13 @@ async def answer(
     async def stream(send_event: SendEvent) -> TextDone:
         audience = _Stream(send_event, segments=fields.response_format is ResponseFormat.VERBOSE_JSON)
         transcript = await runtime.transcriber.transcribe(
-            upload.path, options, request_id=request_id, audience=audience
+            upload.path, options, request_id=request_id, ticket=ticket, audience=audience
         )
         return TextDone.of(transcript)
 
     if isinstance(fields, TranscriptionFields) and fields.stream:
         return EventStream(request, stream, keep_alive_seconds=runtime.settings.server.keep_alive_seconds)
-    work = runtime.transcriber.transcribe(upload.path, options, request_id=request_id)
+    work = runtime.transcriber.transcribe(upload.path, options, request_id=request_id, ticket=ticket)
     transcript = await while_connected(request.receive, work)
     response = render(transcript, fields)
     response.headers["Server-Timing"] = _server_timing(transcript.stages)
