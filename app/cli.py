@@ -12,7 +12,15 @@ from rich.table import Table
 from app.command.outputs import OutputFormat
 from app.command.wishes import Wishes
 from app.schemas.requests import Channels
-from app.settings import PROFILE_VARIABLE, SettingsError, default_profile, load_settings, profile_names, variables
+from app.settings import (
+    CLIENT_KEY_VARIABLE,
+    PROFILE_VARIABLE,
+    SettingsError,
+    default_profile,
+    load_settings,
+    profile_names,
+    variables,
+)
 
 cli = typer.Typer(
     name="omnihear",
@@ -36,11 +44,13 @@ def serve(
     """Serve over HTTP until interrupted."""
     import uvicorn
 
-    from app import logs
+    from app import logs, tracing
     from app.main import create_app
 
     settings = load_settings(profile)
-    logs.configure(settings.server.log_level)
+    server = settings.server
+    logs.configure(server.log_level, style=server.log_format, content=server.log_content)
+    tracing.configure()
     app = create_app(settings)
     config = uvicorn.Config(
         app,
@@ -60,6 +70,9 @@ def transcribe(
     *,
     server: Annotated[
         str | None, typer.Option("--server", "-s", help="URL of a running service; without, one is started.")
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar=CLIENT_KEY_VARIABLE, help="Of that service, where it asks for one.")
     ] = None,
     profile: Profile = None,
     formats: Annotated[
@@ -87,6 +100,7 @@ def transcribe(
     order = Order(
         files=tuple(files),
         server=server,
+        api_key=api_key,
         profile=profile,
         formats=tuple(dict.fromkeys(formats or [OutputFormat.TXT])),
         output=output,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from app.metrics import Metrics
 from app.runtime import Readiness, Runtime, State
 from app.settings import Settings
 from app.transcription.admission import Admission
@@ -34,7 +35,7 @@ def build_engine(settings: Settings) -> SpeechEngine:
 
 
 @asynccontextmanager
-async def serve(settings: Settings, engine: SpeechEngine) -> AsyncIterator[State]:
+async def serve(settings: Settings, engine: SpeechEngine, metrics: Metrics) -> AsyncIterator[State]:
     """Start in the background, so that health checks are answered while the model loads."""
     limits, concurrency = settings.limits, settings.concurrency
     preparer = Preparer(
@@ -54,12 +55,13 @@ async def serve(settings: Settings, engine: SpeechEngine) -> AsyncIterator[State
         listener=Listener(engine, GuardPolicy(**settings.guards.model_dump())),
         preparer=preparer,
         admission=Admission(running=concurrency.running_requests, queued=concurrency.queued_requests),
+        observer=metrics,
         segments_per_request=concurrency.segments_per_request,
         inference_timeout_seconds=limits.inference_timeout_seconds,
     )
     readiness = Readiness()
     with tempfile.TemporaryDirectory(prefix="omnihear-", dir=settings.server.spool_dir or None) as spool:
-        runtime = Runtime(settings, engine, transcriber, readiness, Path(spool), time.time())
+        runtime = Runtime(settings, engine, transcriber, readiness, metrics, Path(spool), time.time())
         starting = asyncio.create_task(_start(runtime, preparer))
         try:
             yield {"runtime": runtime}

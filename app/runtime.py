@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
+from app.metrics import Metrics
 from app.settings import Settings
 from app.transcription.service import Transcriber
 from engine.interface import SpeechEngine
@@ -34,6 +35,7 @@ class Runtime:
     engine: SpeechEngine
     transcriber: Transcriber
     readiness: Readiness
+    metrics: Metrics
     spool: Path
     started: float  # Unix seconds
 

@@ -85,7 +85,7 @@ class EventStream(Response):
         except ClientGoneError:
             if not self._started:
                 raise
-            scope["state"]["late_status"] = 499
+            scope["state"] |= {"late_status": 499, "error_code": ClientGoneError.code}
 
     async def _run(self, send: Send) -> None:
         async def send_event(model: BaseModel) -> None:
@@ -124,5 +124,5 @@ class EventStream(Response):
 
     def _last_words(self, error: Exception) -> bytes:
         fault = explain(self._request, error)
-        self._request.scope["state"]["late_status"] = fault.status
+        self._request.scope["state"] |= {"late_status": fault.status, "error_code": fault.detail.code}
         return format_sse_event(event="error", data_str=ErrorEvent(error=fault.detail).model_dump_json())

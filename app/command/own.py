@@ -13,7 +13,7 @@ from rich.console import Console
 
 from app import logs
 from app.main import create_app
-from app.settings import Settings
+from app.settings import Security, Settings
 
 
 class StartError(Exception):
@@ -32,7 +32,8 @@ async def own_service(settings: Settings, console: Console) -> AsyncIterator[str
     # A start-up that fails asks the server to end, which passes the signal on to what was there before it.
     before = signal.signal(signal.SIGTERM, _ignore)
     config = uvicorn.Config(
-        create_app(settings),
+        # Nobody else uses it, so it asks for no key.
+        create_app(settings.model_copy(update={"security": Security()})),
         host="127.0.0.1",
         port=0,
         log_config=None,

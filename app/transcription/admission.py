@@ -19,6 +19,16 @@ class Admission:
         self._waiting = 0
         self._mean_seconds = 1.0  # of one request, smoothed
 
+    @property
+    def running(self) -> int:
+        """How many hold a permit."""
+        return int(self._limiter.borrowed_tokens)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for one."""
+        return self._waiting
+
     @asynccontextmanager
     async def permit(self) -> AsyncIterator[float]:
         """Hold a permit; gives the seconds waited for it.

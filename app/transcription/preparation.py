@@ -69,6 +69,7 @@ class Preparer:
         self._slots = anyio.CapacityLimiter(workers)
         # Slots are taken before the clock starts, so anyio's own limit shall not hold anybody up.
         self._unlimited = anyio.CapacityLimiter(math.inf)
+        self.workers_lost = 0  # that died or were killed at an upload
 
     async def warm_up(self) -> None:
         """Start all workers and load their libraries, so that the first uploads do not wait for that.
@@ -124,10 +125,14 @@ class Preparer:
                 with anyio.fail_after(self._timeout_seconds):
                     return await anyio.to_process.run_sync(function, *args, cancellable=True, limiter=self._unlimited)
             except TimeoutError:
+                self.workers_lost += 1
                 raise PreparationTimeoutError(
                     f"Decoding took longer than {self._timeout_seconds:g} s and was given up."
                 ) from None
-            except (TranscriptionError, anyio.BrokenWorkerProcess):
+            except TranscriptionError:
+                raise
+            except anyio.BrokenWorkerProcess:
+                self.workers_lost += 1
                 raise
             except Exception as error:
                 raise PreparationError("A decode worker failed.") from error

@@ -3,20 +3,23 @@
 import asyncio
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from app.transcription.admission import Admission
 from app.transcription.exceptions import InferenceTimeoutError
 from app.transcription.guards import PROMPT_ECHO, REPETITION, SPECIAL_TOKENS, WRAPPER
 from app.transcription.hearing import OUTPUT_LIMIT, Heard, Listener
 from app.transcription.mixing import Channels
+from app.transcription.observing import Observer, traced
 from app.transcription.preparation import Preparer, map_waveform
 from app.transcription.telling import Audience, Telling
 from app.transcription.transcript import StageSeconds, Transcript, TranscriptionOptions
 from app.transcription.types import AudioWarning, SegmentSpan
+from engine.interface import SAMPLE_RATE
 
 MOST_TIMES: Final = 10  # named in one warning
 MESSAGES: Final = {
@@ -46,12 +49,14 @@ class Transcriber:
         listener: Listener,
         preparer: Preparer,
         admission: Admission,
+        observer: Observer,
         segments_per_request: int,
         inference_timeout_seconds: float,
     ) -> None:
         self._listener = listener
-        self._preparer = preparer
-        self._admission = admission
+        self.preparer = preparer
+        self.admission = admission
+        self._observer = observer
         self._segments_per_request = segments_per_request
         self._inference_timeout_seconds = inference_timeout_seconds
 
@@ -71,22 +76,31 @@ class Transcriber:
             EngineError.
         """
         telling = Telling(options.text_language, audience)
-        async with self._admission.permit() as queue_seconds:
+        observer = self._observer
+        async with self.admission.permit() as queue_seconds:
+            observer.stage("queue", queue_seconds)
             decoded = upload.with_suffix(".waveform")
-            prepared = await self._preparer.prepare(upload, decoded, separate=options.separate_channels)
+            with traced("decode", queue_seconds=queue_seconds) as step:
+                prepared = await self.preparer.prepare(upload, decoded, separate=options.separate_channels)
+                step.set_attributes({"audio_seconds": prepared.seconds, "segment_seconds": prepared.segment_seconds})
+            observer.decoded(prepared.seconds)
+            observer.stage("decode", prepared.decode_seconds)
+            observer.stage("segment", prepared.segment_seconds)
             begun = time.monotonic()
             heard = []
             if prepared.segments:
                 waveform = map_waveform(decoded, prepared)
-                heard = await self._hear_all(waveform, prepared.segments, options, request_id, telling)
+                with traced("inference", segments=len(prepared.segments)):
+                    heard = await self._hear_all(waveform, prepared.segments, options, request_id, telling)
             stages = StageSeconds(
                 queue=queue_seconds,
                 decode=prepared.decode_seconds,
                 segment=prepared.segment_seconds,
                 inference=time.monotonic() - begun,
             )
+        observer.stage("inference", stages.inference)
         named = {result.language for result in heard if result.language}
-        return Transcript(
+        transcript = Transcript(
             text=telling.text,
             task=options.task,
             language=options.text_language or (named.pop() if len(named) == 1 else None),
@@ -98,6 +112,8 @@ class Transcriber:
             output_tokens=sum(result.output_tokens for result in heard),
             stages=stages,
         )
+        observer.transcribed(transcript)
+        return transcript
 
     async def _hear_all(
         self,
@@ -131,7 +147,8 @@ class Transcriber:
                 while waiting and len(running) < self._segments_per_request:
                     index, span = waiting.popleft()
                     told: asyncio.Queue[str | None] = asyncio.Queue()
-                    hearing = self._listener.hear(
+                    hear = partial(
+                        self._listener.hear,
                         waveform,
                         index,
                         span,
@@ -139,7 +156,7 @@ class Transcriber:
                         request_id=f"{request_id}-{index}",
                         tell=told.put_nowait if telling.has_audience else None,
                     )
-                    task = asyncio.create_task(hearing)
+                    task = asyncio.create_task(_hear_traced(index, span, hear))
                     task.add_done_callback(partial(_end, told))
                     running.append(_Turn(task, told, bool(waiting) and span.overlaps(waiting[0][1])))
                 turn = running[0]
@@ -154,6 +171,11 @@ class Transcriber:
                 turn.task.cancel()
             await asyncio.gather(*(turn.task for turn in running), return_exceptions=True)
         return heard
+
+
+async def _hear_traced(index: int, span: SegmentSpan, hear: Callable[[], Coroutine[Any, Any, Heard]]) -> Heard:
+    with traced("segment", index=index, start=span.start / SAMPLE_RATE, end=span.end / SAMPLE_RATE):
+        return await hear()
 
 
 def _explain(heard: list[Heard]) -> list[AudioWarning]:
