@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.middleware import route_of
+from app.settings import SettingsError
 
 _TRACER: Final = trace.get_tracer("omnihear")
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -31,7 +32,7 @@ def configure() -> None:
     """Send spans where the environment says; does nothing where it says nothing, or a provider is there already.
 
     Raises:
-        ValueError: the protocol is none of OTLP's.
+        SettingsError: the protocol is none of OTLP's.
     """
     if not wanted():
         return
@@ -51,7 +52,7 @@ def configure() -> None:
         exporter = GrpcExporter()
     else:
         msg = f"{_PROTOCOLS[1]} = {protocol!r}: use http/protobuf or grpc"
-        raise ValueError(msg)
+        raise SettingsError(msg)
     resource = Resource.create()  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
     if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: "omnihear"}))

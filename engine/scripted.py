@@ -72,7 +72,7 @@ class ScriptedEngine:
     running: dict[str, asyncio.Event] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
     peak_running: int = 0
-    usage: EncoderUsage = field(default_factory=EncoderUsage)
+    usage: EncoderUsage | None = field(default_factory=EncoderUsage)
     _ready: bool = False
     _dead: asyncio.Event = field(default_factory=asyncio.Event)
 
