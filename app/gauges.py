@@ -21,9 +21,8 @@ def standing(runtime: Runtime, encoder: EncoderUsage | None) -> Iterator[Metric]
     info.add_metric((version("omnihear"), settings.profile, settings.model_name), 1)
     yield info
     yield _gauge("ready", "1 while requests are served.", runtime.readiness.ready)
-    yield _gauge("running_requests", "Uploads that are decoded or transcribed.", admission.running)
-    yield _gauge("queued_requests", "Uploads that wait for their turn.", admission.waiting)
-    yield _gauge("queue_limit_requests", "Uploads that may wait.", settings.concurrency.queued_requests)
+    yield _gauge("admitted_requests", "Uploads that are worked on or wait.", admission.admitted)
+    yield _gauge("admitted_requests_limit", "Uploads at once; more are refused.", admission.limit)
     yield _counter("decode_workers_lost", "Decode workers that died.", preparer.workers_lost)
     if encoder is not None:
         yield from _encoder(encoder)

@@ -20,14 +20,14 @@ class Admission:
         self._mean_seconds = 1.0  # of one request, smoothed
 
     @property
-    def running(self) -> int:
-        """How many hold a permit."""
-        return int(self._limiter.borrowed_tokens)
+    def admitted(self) -> int:
+        """How many hold a permit or wait for one."""
+        return int(self._limiter.borrowed_tokens) + self._waiting
 
     @property
-    def waiting(self) -> int:
-        """How many wait for one."""
-        return self._waiting
+    def limit(self) -> int:
+        """How many may, before one is refused."""
+        return self._running + self._queued
 
     @asynccontextmanager
     async def permit(self) -> AsyncIterator[float]:

@@ -102,7 +102,7 @@ async def test_an_error_in_a_stream_is_counted_though_its_status_was_200(make_cl
     assert value(samples, "omnihear_requests_total", route="/v1/transcribe", status="500", code="engine_failed") == 1
 
 
-async def test_waiting_running_and_refused_uploads_are_told(make_client: MakeClient) -> None:
+async def test_admitted_and_refused_uploads_are_told(make_client: MakeClient) -> None:
     gate, arrived = asyncio.Event(), asyncio.Event()
 
     def script(request: SpeechRequest) -> Act:
@@ -116,7 +116,7 @@ async def test_waiting_running_and_refused_uploads_are_told(make_client: MakeCli
         running = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
         await arrived.wait()
         waiting = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
-        while value(busy := await scrape(client), "omnihear_queued_requests") != 1:
+        while value(busy := await scrape(client), "omnihear_admitted_requests") != 2:
             pass
         refused = await client.post("/v1/transcribe", files={"file": SPEECH})
         batch = await client.post("/v1/transcribe/batch", files={"audio": SPEECH})
@@ -126,9 +126,8 @@ async def test_waiting_running_and_refused_uploads_are_told(make_client: MakeCli
 
     assert refused.status_code == 429
     assert batch.status_code == 200
-    assert value(busy, "omnihear_running_requests") == 1
-    assert value(busy, "omnihear_queue_limit_requests") == 1
-    assert value(samples, "omnihear_running_requests") == value(samples, "omnihear_queued_requests") == 0
+    assert value(busy, "omnihear_admitted_requests_limit") == 2
+    assert value(samples, "omnihear_admitted_requests") == 0
     assert value(samples, "omnihear_refusals_total", reason="overloaded") == 2
     assert value(samples, "omnihear_queue_seconds_count") == 2
 
