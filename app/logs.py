@@ -37,7 +37,7 @@ def configure(level: str, *, style: Literal["line", "json"] = "line", content: b
         {
             "version": 1,
             "disable_existing_loggers": False,
-            "filters": {"request": {"()": _RequestFilter}},
+            "filters": {"request": {"()": RequestFilter}},
             "formatters": {
                 "line": {"()": _Line, "content": content},
                 "json": {"()": _Json, "content": content},
@@ -51,10 +51,11 @@ def configure(level: str, *, style: Literal["line", "json"] = "line", content: b
     )
 
 
-class _RequestFilter(logging.Filter):
+class RequestFilter(logging.Filter):
     """Adds the request's id and, where one is recorded, its trace."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass."""
         record.request_id = REQUEST_ID.get()
         context = trace.get_current_span().get_span_context()
         if context.is_valid:

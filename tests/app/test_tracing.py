@@ -1,3 +1,4 @@
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from app import tracing
+from app import logs, tracing
 from app.settings import SettingsError
 from engine.interface import SpeechRequest
 from engine.scripted import Act, ScriptedEngine
@@ -79,6 +80,21 @@ async def test_a_callers_trace_goes_on_here(spans: InMemorySpanExporter, make_cl
 
     assert f"{root.context.trace_id:032x}" == parent.split("-")[1]
     assert f"{root.parent.span_id:016x}" == parent.split("-")[2]
+
+
+async def test_the_access_log_names_the_trace(
+    spans: InMemorySpanExporter, make_client: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "app.access")
+    caplog.handler.addFilter(logs.RequestFilter())
+    async with make_client() as client:
+        spans.clear()
+        await client.get("/v1/models", headers={"X-Request-ID": "traced"})
+    (root,) = tree(spans)["GET /v1/models"]
+    (record,) = [record for record in caplog.records if record.name == "app.access"]
+
+    assert record.__dict__["trace_id"] == f"{root.context.trace_id:032x}"
+    assert record.__dict__["request_id"] == "traced"
 
 
 async def test_failures_are_marked_and_nothing_of_the_caller_is_in_a_span(

@@ -20,6 +20,7 @@ from tests.audio_factory import clip, pcm16, wav
 from tests.live import live
 
 SPEECH = wav(pcm16(clip("library-us-female.wav")))
+KEY = "a-key-of-the-tests-0123456789"
 STORY = wav(pcm16(clip("harbor-story-long.flac")))
 
 
@@ -138,6 +139,19 @@ async def test_a_service_that_is_not_there_is_named(folder: Path) -> None:
     assert "127.0.0.1:1" in result.stderr
 
 
+async def test_a_key_is_sent_where_one_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with live(security={"api_keys": KEY}) as client:
+        without = await run(client, folder / "a.wav")
+        given = await run(client, folder / "a.wav", "--api-key", KEY)
+        monkeypatch.setenv("OMNIHEAR_API_KEY", KEY)
+        found = await run(client, folder / "a.wav", "--overwrite")
+
+    assert without.exit_code == 3
+    assert "API key is needed" in without.output
+    assert given.exit_code == found.exit_code == 0
+    assert KEY not in without.output + given.output + found.output
+
+
 async def test_a_failure_after_the_start_leaves_no_file(folder: Path) -> None:
     def script(request: SpeechRequest) -> Act:
         return Act(words=("half", "way"), fail=request.request_id != "warm-up")
@@ -189,6 +203,13 @@ def test_without_a_server_one_is_started(folder: Path) -> None:
 
     assert result.returncode == 0, result.stderr
     assert (folder / "out" / "deep" / "a.txt").read_text().startswith("audio of")
+
+
+def test_a_service_of_ones_own_asks_for_no_key(folder: Path) -> None:
+    variables = {"OMNIHEAR_ENGINE_BACKEND": "scripted", "OMNIHEAR_SECURITY_API_KEYS": KEY}
+    result = command(folder / "a.wav", "-o", folder / "out", **variables)
+
+    assert result.returncode == 0, result.stderr
 
 
 def test_a_service_that_does_not_start_ends_the_command(folder: Path) -> None:

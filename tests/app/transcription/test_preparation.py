@@ -294,8 +294,10 @@ async def test_a_decode_that_takes_too_long_is_given_up(
 ) -> None:
     (before,) = workers()
     trap.hold_forever()
+    hasty = make(timeout_seconds=0.2)
     with pytest.raises(PreparationTimeoutError, match=r"0\.2 s"):
-        await make(timeout_seconds=0.2).prepare(trap.path, target)
+        await hasty.prepare(trap.path, target)
+    assert hasty.workers_lost == 1
     assert not before.is_running()
     assert (await preparer.prepare(upload, target)).segments
 
@@ -352,6 +354,7 @@ async def test_a_file_that_crashes_the_decoder_is_the_callers_fault(
         patch.setattr(worker, "prepare", crash)
         with pytest.raises(CorruptAudioError, match="crashes"):
             await preparer.prepare(upload, target)
+    assert preparer.workers_lost == preparation.ATTEMPTS
     assert not before.is_running()
     digest = hashlib.sha256(data).hexdigest()
     logged = [record.getMessage() for record in caplog.records if record.name == preparation.__name__]
