@@ -1,22 +1,24 @@
-"""Speech to measure with: the demo clips, and cuts of them of which no two are alike, as 16-bit wav files in memory."""
+"""Speech to measure with: the demo clips, and cuts of them of which no two are alike, as files in memory."""
 
-import io
 import json
-import wave
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
+from typing import BinaryIO
 
 import av
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.containers import Container, encode
 from engine.config import ROOT
 from engine.interface import SAMPLE_RATE
 
 DEMO = ROOT / "examples" / "audio"
 GOLDEN = (5**0.5 - 1) / 2
+SILVER = 2**0.5 - 1  # for lengths, so that they do not follow the starts
 
 Samples = NDArray[np.int16]
 """16 kHz mono, shape = (n,)."""
@@ -28,64 +30,81 @@ class Clip:
 
     Attributes:
         seconds: of audio.
-        wav: the whole file.
+        content: the whole file.
         spoken: what is said, where known.
     """
 
     name: str
     seconds: float
-    wav: bytes
+    content: bytes
+    container: Container = "wav"
     spoken: str | None = None
 
 
 class Cuts:
-    """Equally long cuts of some recordings, without end and without repeats.
+    """Cuts of some recordings, without end and without repeats.
 
     Servers keep what they computed for audio that they have seen (vLLM does, by the hash of the samples), so a clip
     sent twice would measure a cache. The starts follow the golden ratio: they cover the recordings evenly however many
-    are taken, and are the same in every run.
+    are taken, and are the same in every run. So do the lengths where they differ.
     """
 
-    def __init__(self, recordings: Sequence[Samples], seconds: float) -> None:
+    def __init__(self, recordings: Sequence[Samples], shortest: float, longest: float | None = None) -> None:
+        """Set up.
+
+        Args:
+            recordings: to cut from, those that are long enough for a cut.
+            shortest: seconds of a cut.
+            longest: the same as the shortest when None.
+
+        Raises:
+            ValueError: no recording is long enough.
+        """
         self._recordings = recordings
-        self._length = round(seconds * SAMPLE_RATE)
-        rooms = [max(0, len(samples) - self._length + 1) for samples in recordings]
-        self._ends = np.cumsum(rooms)  # of each recording's share of all possible starts
-        if self._length < 1 or not rooms or not self._ends[-1]:
-            msg = f"no recording is {seconds:g} s long: name longer ones, or take shorter clips"
+        self._shortest, self._longest = shortest, longest or shortest
+        most = max((len(samples) for samples in recordings), default=0)
+        if round(shortest * SAMPLE_RATE) < 1 or most < round(self._longest * SAMPLE_RATE):
+            msg = f"no recording is {self._longest:g} s long: name longer ones, or take shorter clips"
             raise ValueError(msg)
         self._numbers = count()
 
-    def take(self, number: int) -> list[Clip]:
+    def take(self, number: int, container: Container = "wav") -> list[Clip]:
         """The next `number` cuts."""
-        return [self._cut(index) for index in islice(self._numbers, number)]
+        indices = list(islice(self._numbers, number))
+        with ThreadPoolExecutor() as threads:  # FFmpeg's encoders run outside the interpreter's lock
+            return list(threads.map(lambda index: self._cut(index, container), indices))
 
-    def _cut(self, index: int) -> Clip:
-        start = int(index * GOLDEN % 1 * self._ends[-1])
-        which = int(np.searchsorted(self._ends, start, side="right"))
-        start -= int(self._ends[which - 1]) if which else 0
-        return clip(f"cut-{index}.wav", self._recordings[which][start : start + self._length])
-
-
-def clip(name: str, samples: Samples, spoken: str | None = None) -> Clip:
-    """Write samples as a wav file in memory."""
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(SAMPLE_RATE)
-        writer.writeframes(samples.astype("<i2").tobytes())
-    return Clip(name=name, seconds=len(samples) / SAMPLE_RATE, wav=file.getvalue(), spoken=spoken)
+    def _cut(self, index: int, container: Container) -> Clip:
+        seconds = self._shortest + index * SILVER % 1 * (self._longest - self._shortest)
+        length = round(seconds * SAMPLE_RATE)
+        rooms = [max(0, len(samples) - length + 1) for samples in self._recordings]
+        ends = np.cumsum(rooms)  # of each recording's share of all possible starts
+        start = int(index * GOLDEN % 1 * ends[-1])
+        which = int(np.searchsorted(ends, start, side="right"))
+        start -= int(ends[which - 1]) if which else 0
+        samples = self._recordings[which][start : start + length]
+        return clip(f"cut-{index}.{container}", samples, container=container)
 
 
-def read_recording(path: Path) -> Samples:
+def clip(name: str, samples: Samples, spoken: str | None = None, *, container: Container = "wav") -> Clip:
+    """Write samples as a file in memory."""
+    return Clip(
+        name=name,
+        seconds=len(samples) / SAMPLE_RATE,
+        content=encode(samples, container),
+        container=container,
+        spoken=spoken,
+    )
+
+
+def read_recording(path: Path | BinaryIO) -> Samples:
     """Decode any audio file to 16 kHz mono.
 
     Raises:
         av.FFmpegError: the file cannot be decoded.
     """
     resampler = av.AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE)
-    with av.open(path) as container:
+    with av.open(path, "r") as container:
         frames = [part for frame in container.decode(audio=0) for part in resampler.resample(frame)]
     frames += resampler.resample(None)
     return np.concatenate([frame.to_ndarray().reshape(-1) for frame in frames])

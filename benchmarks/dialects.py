@@ -2,13 +2,27 @@
 
 import base64
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import httpx
 
 from benchmarks.clips import Clip
+from benchmarks.containers import MEDIA_TYPES
 from engine.prompt import SYSTEM, instruction, token_budget
+
+
+class Told(NamedTuple):
+    """What an answer, or an event of a streamed one, says.
+
+    Attributes:
+        text: new.
+        tokens: of the whole answer, where the server counts them here.
+    """
+
+    text: str
+    tokens: int | None = None
 
 
 class Dialect(Protocol):
@@ -18,12 +32,16 @@ class Dialect(Protocol):
         """The same, after it has asked the server for what it has to know."""
         ...
 
-    def request(self, client: httpx.AsyncClient, clip: Clip) -> httpx.Request:
+    def request(self, client: httpx.AsyncClient, clip: Clip, *, stream: bool = False) -> httpx.Request:
         """A request, whole and not sent."""
         ...
 
-    def text(self, response: httpx.Response) -> str:
+    def answer(self, body: Mapping[str, Any]) -> Told:
         """The words of a successful answer."""
+        ...
+
+    def event(self, data: Mapping[str, Any]) -> Told:
+        """The words of one event of a streamed answer."""
         ...
 
 
@@ -37,16 +55,23 @@ class Transcribe:
         """Nothing is missing."""
         return self
 
-    def request(self, client: httpx.AsyncClient, clip: Clip) -> httpx.Request:
-        """A form with the wav file."""
-        fields = {"language": self.language, "temperature": "0"}
-        return client.build_request(
-            "POST", "/v1/transcribe", data=fields, files={"audio": (clip.name, clip.wav, "audio/wav")}
-        )
+    def request(self, client: httpx.AsyncClient, clip: Clip, *, stream: bool = False) -> httpx.Request:
+        """A form with the file."""
+        fields = {"language": self.language, "temperature": "0", **({"stream": "true"} if stream else {})}
+        files = {"audio": (clip.name, clip.content, MEDIA_TYPES[clip.container])}
+        request = client.build_request("POST", "/v1/transcribe", data=fields, files=files)
+        request.read()  # renders the form now, as one piece
+        return request
 
-    def text(self, response: httpx.Response) -> str:
+    def answer(self, body: Mapping[str, Any]) -> Told:
         """The field `text`."""
-        return str(response.json()["text"])
+        return Told(str(body["text"]))
+
+    def event(self, data: Mapping[str, Any]) -> Told:
+        """A delta, or the count of the last event."""
+        if data.get("type") == "transcript.text.done":
+            return Told("", int(data["usage"]["output_tokens"]))
+        return Told(str(data.get("delta", "")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +79,57 @@ class Chat:
     """OpenAI's chat completions with `input_audio`: all that stock vLLM offers for this model.
 
     The words around the audio and the room for the answer are those that the service uses.
+
+    Attributes:
+        tokens: of every answer, no fewer and no more; as many as the clip may need, at most, when None.
     """
 
     language: str
     model: str = ""
+    tokens: int | None = None
 
     async def prepared(self, client: httpx.AsyncClient) -> Self:
         """With the model that the server lists first."""
         response = (await client.get("/v1/models")).raise_for_status()
         return replace(self, model=str(response.json()["data"][0]["id"]))
 
-    def request(self, client: httpx.AsyncClient, clip: Clip) -> httpx.Request:
-        """A JSON body with the wav file in base64."""
-        audio = {"type": "input_audio", "input_audio": {"data": base64.b64encode(clip.wav).decode(), "format": "wav"}}
-        body = {
+    def request(self, client: httpx.AsyncClient, clip: Clip, *, stream: bool = False) -> httpx.Request:
+        """A JSON body with the file in base64."""
+        audio = {"data": base64.b64encode(clip.content).decode(), "format": clip.container}
+        body: dict[str, Any] = {
             "model": self.model,
             "messages": [
                 {"role": "system", "content": SYSTEM},
-                {"role": "user", "content": [audio, {"type": "text", "text": instruction(self.language)}]},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_audio", "input_audio": audio},
+                        {"type": "text", "text": instruction(self.language)},
+                    ],
+                },
             ],
             "temperature": 0,
-            "max_tokens": token_budget(clip.seconds),
+            "max_tokens": self.tokens or token_budget(clip.seconds),
         }
+        if self.tokens:
+            body["ignore_eos"] = True
+        if stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
         return client.build_request(
             "POST", "/v1/chat/completions", content=json.dumps(body), headers={"Content-Type": "application/json"}
         )
 
-    def text(self, response: httpx.Response) -> str:
+    def answer(self, body: Mapping[str, Any]) -> Told:
         """The first choice's message."""
-        return str(response.json()["choices"][0]["message"]["content"] or "").strip()
+        text = str(body["choices"][0]["message"]["content"] or "").strip()
+        return Told(text, _completion_tokens(body))
+
+    def event(self, data: Mapping[str, Any]) -> Told:
+        """The first choice's delta; the last event has the count and no choice."""
+        text = "".join(str(choice["delta"].get("content") or "") for choice in data.get("choices", ())[:1])
+        return Told(text, _completion_tokens(data))
+
+
+def _completion_tokens(body: Mapping[str, Any]) -> int | None:
+    usage = body.get("usage")
+    return int(usage["completion_tokens"]) if usage else None

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks import towers
+from benchmarks.checkpoints import AUDIO_SIZES
 
 Pass = Callable[[dict[str, Any]], Any]
 
@@ -187,7 +188,7 @@ class Worker:
         return execute
 
     def batch(self, lengths: list[int]) -> dict[str, Any]:
-        return towers.make_batch(lengths, towers.AUDIO_SIZES[self.args.size]["num_mel_bins"], self.device)
+        return towers.make_batch(lengths, AUDIO_SIZES[self.args.size]["num_mel_bins"], self.device)
 
     @contextlib.contextmanager
     def guard(self, name: str) -> Iterator[None]:

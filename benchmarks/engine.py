@@ -69,7 +69,7 @@ def main(  # noqa: PLR0917  # options of a command
     with tempfile.TemporaryDirectory() as folder:
         changes = dict(pair.split("=", 1) for pair in settings or [])
         if size:
-            from benchmarks.towers import write_checkpoint
+            from benchmarks.checkpoints import write_checkpoint
 
             changes |= {"model": str(write_checkpoint(Path(folder) / size, size)), "load_format": "dummy"}
         for name in [*profiles, *([STOCK] if peer else [])]:

@@ -1,143 +1,153 @@
-"""Closed-loop load: so many callers, each of whom sends its next clip when it has its answer."""
+"""Puts a server under load: callers who wait for their answers, or arrivals that wait for nobody."""
 
 import asyncio
+import json
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import httpx
-import numpy as np
 
+from benchmarks.answers import Answer, Load
 from benchmarks.clips import Clip
 from benchmarks.dialects import Dialect
+from benchmarks.scenarios import Scenario
+
+UNANSWERED = "unanswered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What came of one request.
+class Limits:
+    """How long a load may take.
 
     Attributes:
-        seconds: from the first byte sent to the last byte received.
-        audio_seconds: of the clip.
-        text: empty where there is an error.
-        error: status and error code, or the name of the transport's exception; None for an answer.
-        stages: milliseconds by stage, where the server tells (`Server-Timing`).
+        load_seconds: after the first request no request is sent that is later than this.
+        drain_seconds: after that; what has no answer then is given up and counts as an error.
     """
 
-    seconds: float
-    audio_seconds: float
-    text: str = ""
-    error: str | None = None
-    stages: Mapping[str, float]
+    load_seconds: float = 60.0
+    drain_seconds: float = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """Seconds from request to answer. Percentiles between two measurements are interpolated linearly."""
+async def run(
+    client: httpx.AsyncClient, dialect: Dialect, scenario: Scenario, clips: Sequence[Clip], limits: Limits
+) -> Load:
+    """Send every clip once, as the scenario has it, unless the time is over before.
 
-    mean: float
-    p50: float
-    p95: float
-    p99: float
-
-    @classmethod
-    def of(cls, seconds: Sequence[float]) -> "Latency":
-        """Summary of at least one measurement."""
-        p50, p95, p99 = (float(value) for value in np.percentile(seconds, (50, 95, 99)))
-        return cls(mean=float(np.mean(seconds)), p50=p50, p95=p95, p99=p99)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What a server did under one load.
-
-    Attributes:
-        concurrency: callers.
-        requests: sent, those that failed included.
-        seconds: from the first request to the last answer.
-        clips_per_second: answered without error.
-        rtfx: seconds of answered audio per second.
-        latency: of what was answered, None where nothing was.
-        latencies: of each answer, in the order in which they came.
-        words: in all texts, so that a server that says less is seen.
-        errors: how often each occurred.
-        stages: mean milliseconds by stage, where the server tells.
-    """
-
-    concurrency: int
-    requests: int
-    seconds: float
-    audio_seconds: float
-    clips_per_second: float
-    rtfx: float
-    latency: Latency | None
-    latencies: tuple[float, ...]
-    words: int
-    errors: Mapping[str, int]
-    stages: Mapping[str, float]
-
-    @classmethod
-    def of(cls, answers: Sequence[Answer], *, concurrency: int, seconds: float) -> "Load":
-        """Sum up a run of this many seconds."""
-        good = [answer for answer in answers if answer.error is None]
-        audio_seconds = sum(answer.audio_seconds for answer in good)
-        latencies = tuple(answer.seconds for answer in good)
-        stages = {name: [answer.stages[name] for answer in good if name in answer.stages] for name in _names(good)}
-        return cls(
-            concurrency=concurrency,
-            requests=len(answers),
-            seconds=seconds,
-            audio_seconds=audio_seconds,
-            clips_per_second=len(good) / seconds,
-            rtfx=audio_seconds / seconds,
-            latency=Latency.of(latencies) if good else None,
-            latencies=latencies,
-            words=sum(len(answer.text.split()) for answer in good),
-            errors=dict(Counter(answer.error for answer in answers if answer.error is not None)),
-            stages={name: sum(values) / len(values) for name, values in stages.items()},
-        )
-
-
-async def closed_loop(client: httpx.AsyncClient, dialect: Dialect, clips: Sequence[Clip], concurrency: int) -> Load:
-    """Send every clip once, `concurrency` at a time.
-
-    The last answers come while fewer than `concurrency` are on their way, and count: a server is not flattered by
-    leaving out its slowest.
+    In a closed loop the last answers come while fewer callers are on their way, and count: a server is not flattered
+    by leaving out its slowest.
     """
     # Made before the clock starts: encoding a body is the caller's work, not the server's.
-    waiting = iter([(clip, dialect.request(client, clip)) for clip in clips])
+    requests = [dialect.request(client, clip, stream=scenario.stream) for clip in clips]
     answers: list[Answer] = []
+    processor = time.process_time()
+    begun = time.monotonic()
+    given_up = begun + limits.load_seconds + limits.drain_seconds
 
-    async def caller(waiting: Iterator[tuple[Clip, httpx.Request]]) -> None:
-        for clip, request in waiting:
-            answers.append(await send(client, dialect, clip, request))  # several callers append
+    async def ask(clip: Clip, request: httpx.Request, due: float | None = None) -> None:
+        answers.append(await send(client, dialect, clip, request, due=due, given_up=given_up, stream=scenario.stream))
 
-    begun = time.perf_counter()
-    async with asyncio.TaskGroup() as callers:
-        for _ in range(concurrency):
-            callers.create_task(caller(waiting))
-    return Load.of(answers, concurrency=concurrency, seconds=time.perf_counter() - begun)
+    async with asyncio.TaskGroup() as asking:
+        waiting = iter(zip(clips, requests, strict=True))
+        if scenario.callers is not None:
+
+            async def caller() -> None:
+                for clip, request in waiting:  # all callers take from the same
+                    await ask(clip, request)
+                    if time.monotonic() > begun + limits.load_seconds:
+                        break
+
+            for _ in range(scenario.callers):
+                asking.create_task(caller())
+        for due, (clip, request) in zip(scenario.arrivals(limits.load_seconds), waiting, strict=False):
+            await asyncio.sleep(begun + due - time.monotonic())
+            asking.create_task(ask(clip, request, begun + due))
+    return Load.of(
+        answers,
+        scenario,
+        seconds=time.monotonic() - begun,
+        client_seconds=time.process_time() - processor,
+    )
 
 
-async def send(client: httpx.AsyncClient, dialect: Dialect, clip: Clip, request: httpx.Request | None = None) -> Answer:
-    """Ask for one clip; a failure is an answer with an error."""
-    request = request or dialect.request(client, clip)
-    begun = time.perf_counter()
+async def send(
+    client: httpx.AsyncClient,
+    dialect: Dialect,
+    clip: Clip,
+    request: httpx.Request | None = None,
+    *,
+    due: float | None = None,
+    given_up: float | None = None,
+    stream: bool = False,
+) -> Answer:
+    """Ask for one clip; a failure is an answer with an error.
+
+    Args:
+        request: for the clip; made here when None.
+        due: when it should have been sent, now when None; on the monotonic clock.
+        given_up: when nobody waits for it any more; on the monotonic clock, which asyncio's is.
+        stream: whether the request asks for a streamed answer.
+    """
+    request = request or dialect.request(client, clip, stream=stream)
+    begun = time.monotonic() if due is None else due
     try:
-        response = await client.send(request)
-    except httpx.TransportError as error:
-        seconds = time.perf_counter() - begun
-        return Answer(seconds=seconds, audio_seconds=clip.seconds, error=type(error).__name__, stages={})
-    seconds = time.perf_counter() - begun
+        async with asyncio.timeout_at(given_up):
+            response = await client.send(request, stream=True)
+            try:
+                if stream and response.is_success:
+                    return await _follow(response, dialect, clip, begun)
+                await response.aread()
+            finally:
+                await response.aclose()
+    except (httpx.TransportError, TimeoutError) as error:
+        name = UNANSWERED if isinstance(error, TimeoutError) else type(error).__name__
+        return Answer(seconds=time.monotonic() - begun, audio_seconds=clip.seconds, error=name, stages={})
+    seconds = time.monotonic() - begun
     if not response.is_success:
         return Answer(seconds=seconds, audio_seconds=clip.seconds, error=_error(response), stages={})
+    told = dialect.answer(response.json())
     return Answer(
         seconds=seconds,
         audio_seconds=clip.seconds,
-        text=dialect.text(response),
+        text=told.text,
+        tokens=told.tokens,
         stages=server_timing(response.headers.get("Server-Timing", "")),
     )
+
+
+async def _follow(response: httpx.Response, dialect: Dialect, clip: Clip, begun: float) -> Answer:
+    """Read server-sent events to their end."""
+    text, tokens, first_seconds, error = "", None, None, None
+    async for line in _lines(response):
+        field, _, value = line.partition(b":")
+        if field == b"event" and value.strip() == b"error":
+            error = "error event"
+        if field != b"data" or value.strip() == b"[DONE]":
+            continue
+        told = dialect.event(json.loads(value))
+        text += told.text
+        tokens = told.tokens if told.tokens is not None else tokens
+        if first_seconds is None and told.text.strip():
+            first_seconds = time.monotonic() - begun
+    return Answer(
+        seconds=time.monotonic() - begun,
+        first_seconds=first_seconds,
+        audio_seconds=clip.seconds,
+        text=text.strip(),
+        tokens=tokens,
+        error=error,
+        stages={},
+    )
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
+    """Split at line feeds alone: httpx also splits at U+2028 and the like, which JSON may hold as they are."""
+    rest = b""
+    async for chunk in response.aiter_bytes():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+    yield rest
 
 
 def server_timing(header: str) -> dict[str, float]:
@@ -159,8 +169,3 @@ def _error(response: httpx.Response) -> str:
     except (ValueError, KeyError, TypeError):
         return str(response.status_code)
     return f"{response.status_code} {code}".removesuffix(f" {response.status_code}")
-
-
-def _names(answers: Sequence[Answer]) -> list[str]:
-    """Stages in the order in which the servers tell them."""
-    return list(dict.fromkeys(name for answer in answers for name in answer.stages))

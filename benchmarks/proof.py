@@ -97,7 +97,7 @@ def run_module(name: str, options: list[str], env: dict[str, str], scratch: Path
 
 def run_engines(scratch: Path, limit: float, size: str) -> dict[str, dict[str, Any]]:
     """Step 2; all engines at once."""
-    from benchmarks.towers import EMBEDDED, write_checkpoint
+    from benchmarks.checkpoints import EMBEDDED, write_checkpoint
 
     env = plugin_environment(scratch / "plugin")
     stock_env = env | {"VLLM_PLUGINS": "none"}
@@ -121,7 +121,7 @@ def run_engines(scratch: Path, limit: float, size: str) -> dict[str, dict[str, A
 
 def run_start(scratch: Path, limit: float, size: str) -> dict[str, dict[str, Any]]:
     """Step 3: memory profiled as in a service, compiled code from the cache that step 2 has filled."""
-    from benchmarks.towers import write_checkpoint
+    from benchmarks.checkpoints import write_checkpoint
 
     large = write_checkpoint(scratch / "large", size)
     output = scratch / "start.json"

@@ -27,8 +27,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "cudagraph_mm_encoder": True,
         "encoder_cudagraph_token_budgets": [32, 64, 128, 250],
     },
-    # vLLM's first model runner, which serves GPUs where it is asked for.
-    "graph-first-runner": {"mode": 0, "cudagraph_mode": "NONE", "cudagraph_mm_encoder": True},
+    # vLLM's first model runner, which serves GPUs where it is asked for. It captures none unless the decoder has some.
+    "graph-first-runner": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_mm_encoder": True},
     "both": {"compile_mm_encoder": True, "cudagraph_mm_encoder": True},
     # The decoder as in "both", so that tokens can be compared.
     "stock-compiled": {},

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 
+from app.settings import Guards
 from benchmarks.processes import ProcessTree
 from engine.config import ROOT, EngineConfig
 
@@ -60,18 +61,39 @@ class Server:
     log: Path
     ready_seconds: float
 
+    def last_words(self) -> str:
+        """How it ended, with the end of its log."""
+        return f"ended with status {self.process.returncode}\n{_tail(self.log)}"
+
     def client(self) -> httpx.Client:
         """A client of it."""
         return httpx.Client(base_url=self.url, timeout=300)
 
 
-def omnihear(*, profile: str | None = None, environment: Mapping[str, str] | None = None) -> Launch:
-    """This service on a free port, with the machine's default profile unless one is named."""
+def omnihear(
+    *, profile: str | None = None, environment: Mapping[str, str] | None = None, tokens: int | None = None
+) -> Launch:
+    """This service on a free port, with the machine's default profile unless one is named.
+
+    Args:
+        environment: over this process's own.
+        tokens: of every answer, whatever is said; as the service does it when None.
+    """
+    program = ("app.cli",) if tokens is None else ("benchmarks.fixed_answers", str(tokens))
     choice = ("--profile", profile) if profile else ()
     return Launch(
-        command=(sys.executable, "-m", "app.cli", "serve", "--port", "0", *choice),
+        command=(sys.executable, "-m", *program, "serve", "--port", "0", *choice),
         environment={"HF_HUB_OFFLINE": "1", **(environment or {})},
     )
+
+
+def random_weights(model: Path) -> dict[str, str]:
+    """Environment in which this service runs a checkpoint without weights.
+
+    What such a model says repeats itself, which is no reason to ask it again: the guards are off.
+    """
+    guards = {f"OMNIHEAR_GUARDS_{name}".upper(): "false" for name in Guards.model_fields}
+    return {"OMNIHEAR_ENGINE_MODEL": str(model), "OMNIHEAR_ENGINE_LOAD_FORMAT": "dummy", **guards}
 
 
 def stock(engine: EngineConfig) -> Launch:
@@ -84,6 +106,7 @@ def stock(engine: EngineConfig) -> Launch:
     choices = {
         "--model": str(model.relative_to(ROOT)) if model.is_relative_to(ROOT) else engine.model_path,
         "--max-model-len": str(engine.max_model_len),
+        "--dtype": engine.dtype,
         "--load-format": engine.load_format,
         "--tensor-parallel-size": str(engine.tensor_parallel_size),
         "--limit-mm-per-prompt": '{"audio":1,"image":0,"video":0}',
@@ -105,7 +128,7 @@ def stock(engine: EngineConfig) -> Launch:
 
 
 @contextmanager
-def running(launch: Launch, folder: Path) -> Iterator[Server]:
+def running(launch: Launch, folder: Path, start_seconds: float = START_SECONDS) -> Iterator[Server]:
     """Run a server until the block ends; its log is in `folder`.
 
     Raises:
@@ -122,7 +145,7 @@ def running(launch: Launch, folder: Path) -> Iterator[Server]:
             env={**os.environ, **launch.environment},
         )
     try:
-        url = _wait(launch, process, log, begun + START_SECONDS)
+        url = _wait(launch, process, log, begun + start_seconds)
         yield Server(url, process, log, time.monotonic() - begun)
     finally:
         _stop(process)
@@ -139,8 +162,12 @@ def _wait(launch: Launch, process: subprocess.Popen[bytes], log: Path, deadline:
                 return url
             time.sleep(POLL_SECONDS)
     state = "did not become ready" if process.poll() is None else f"ended with status {process.returncode}"
-    msg = f"the server {state}: {launch}\n{log.read_text(errors='replace')[-4000:]}"
+    msg = f"the server {state}: {launch}\n{_tail(log)}"
     raise RuntimeError(msg)
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-4000:]
 
 
 def _ready(client: httpx.Client, url: str) -> bool:

@@ -1,168 +1,125 @@
-"""`python -m benchmarks.serving`: this service and a peer, one after the other, on the same clips."""
+"""`python -m benchmarks.serving`: this service in some profiles and a peer, one after the other, on the same clips."""
 
 import asyncio
 import datetime as dt
 import shlex
 import sys
 import tempfile
-from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import typer
 from rich.console import Console
 
-from app.settings import load_settings
+from app.settings import default_profile, load_settings
 from benchmarks import machine, report
-from benchmarks.clips import DEMO, Clip, Cuts, demo_clips, read_recording
-from benchmarks.dialects import Chat, Dialect, Transcribe
-from benchmarks.load import Load, closed_loop, send
-from benchmarks.processes import PeakMemory, ProcessTree
-from benchmarks.results import LoadOnServer, Measured, Report, Start
-from benchmarks.servers import Launch, omnihear, running, stock
-from benchmarks.words import Heard
+from benchmarks.clips import DEMO
+from benchmarks.dialects import Chat, Transcribe
+from benchmarks.load import Limits
+from benchmarks.measuring import make_plan, measure, measure_launched
+from benchmarks.results import Measured, Report
+from benchmarks.scenarios import Scenario
+from benchmarks.servers import omnihear, random_weights, stock
 
 RESULTS = Path(__file__).parent / "results"
-TIMEOUT_SECONDS = 300.0  # of one request
 RECORDINGS = [DEMO / "jfk-human.wav", DEMO / "harbor-story-long.flac"]
 
 console = Console(stderr=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What every server is put through.
-
-    Attributes:
-        clips: for each number of callers, what they send.
-        warm_up: sent before anything but the first answer is measured.
-        spoken: clips of which the words are known.
-    """
-
-    first: Clip
-    warm_up: list[Clip]
-    clips: dict[int, list[Clip]]
-    spoken: list[Clip]
-
-
 def main(
     *,
-    profile: Annotated[str | None, typer.Option(help="As for `omnihear serve`.")] = None,
-    concurrency: Annotated[list[int] | None, typer.Option(min=1, help="Callers at once [1 and 8]; repeatable.")] = None,
-    requests: Annotated[int, typer.Option(min=1, help="For each number of callers.")] = 60,
+    profiles: Annotated[str, typer.Option(help="As for `omnihear serve`, separated by commas; this machine's.")] = "",
+    size: Annotated[str, typer.Option(help="Serve random weights of this size, such as 3b.")] = "",
+    tokens: Annotated[int, typer.Option(min=1, help="Of every answer, with random weights.")] = 30,
+    loads: Annotated[
+        str, typer.Option(help="Separated by commas: 8 callers, 20/s arrivals; :mixed, :mp3, :opus, :stream.")
+    ] = "1,8",
+    requests: Annotated[int, typer.Option(min=1, help="For each closed loop; four for each caller at least.")] = 60,
     clips: Annotated[
         list[Path] | None, typer.Option(exists=True, dir_okay=False, help="Recordings to cut from; repeatable.")
     ] = None,
-    clip_seconds: Annotated[float, typer.Option(min=0.5, max=30, help="Length of the cuts.")] = 10.0,
-    peer: Annotated[str, typer.Option(help="`stock` vLLM, `none`, or the URL of a running server.")] = "stock",
+    clip_seconds: Annotated[float, typer.Option(min=0.5, max=30, help="Length of the cuts, unless mixed.")] = 10.0,
+    with_stock: Annotated[bool, typer.Option("--stock/--no-stock", help="Measure stock vLLM as well.")] = True,
+    peer: Annotated[str, typer.Option(help="URL of a running server in the place of stock vLLM.")] = "",
+    start_seconds: Annotated[float, typer.Option(help="In which a server has to become ready.")] = 600.0,
+    load_seconds: Annotated[float, typer.Option(help="After which a load sends no more.")] = 60.0,
+    drain_seconds: Annotated[float, typer.Option(help="After that, until what is unanswered is given up.")] = 60.0,
+    server_seconds: Annotated[float, typer.Option(help="From a server's start, until no load begins.")] = 3600.0,
+    plot: Annotated[bool, typer.Option(help="Draw RTFx and p95 over concurrency.")] = True,
     output: Annotated[Path, typer.Option(help="Folder of the reports.")] = RESULTS,
 ) -> None:
-    """Measure this service and a peer on the same clips and write a report of both."""
-    if peer not in ("stock", "none") and not peer.startswith(("http://", "https://")):
-        raise typer.BadParameter(f"{peer!r} is neither stock, nor none, nor a URL", param_hint="--peer")
-    settings = load_settings(profile)
+    """Measure this service and a peer on the same clips and write a report of all."""
+    if peer and not peer.startswith(("http://", "https://")):
+        raise typer.BadParameter(f"{peer!r} is no URL", param_hint="--peer")
+    names = [name.strip() for name in profiles.split(",") if name.strip()] or [default_profile()]
+    settings = [load_settings(name) for name in names]
     here = machine.Machine.here()
     try:
-        plan = make_plan(clips or RECORDINGS, clip_seconds, sorted(set(concurrency or [1, 8])), requests)
+        plan = make_plan(
+            clips or RECORDINGS,
+            clip_seconds,
+            [Scenario.parse(text) for text in loads.split(",")],
+            requests,
+            words=not size,
+            limits=Limits(load_seconds=load_seconds, drain_seconds=drain_seconds),
+            start_seconds=start_seconds,
+            server_seconds=server_seconds,
+        )
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--clips") from error
-    language = settings.engine.languages[0]
-    measured = [measure_launched("omnihear", omnihear(profile=profile), plan, Transcribe(language))]
-    if peer == "stock":
-        measured.append(measure_launched("stock vLLM", stock(settings.engine), plan, Chat(language)))
-    elif peer != "none":
-        measured.append(asyncio.run(measure("peer", peer, peer, plan, Chat(language))))
+        raise typer.BadParameter(str(error), param_hint="--loads, --clips") from error
     result = Report(
         date=dt.datetime.now(dt.UTC).date().isoformat(),
         command=shlex.join(["python", "-m", "benchmarks.serving", *sys.argv[1:]]),
         commit=machine.commit(),
         versions=machine.versions(),
         machine=here,
-        profile=settings.profile,
+        profiles=tuple(each.profile for each in settings),
+        model=f"random weights, {size}, {tokens} tokens an answer" if size else settings[0].engine.model,
         clip_seconds=clip_seconds,
-        servers=tuple(measured),
+        servers=(),
+        has_peer=False,
     )
+    language = settings[0].engine.languages[0]
+
+    def add(measured: Measured, *, is_peer: bool = False) -> None:
+        """Written after each server: what was measured is not lost with what comes later."""
+        nonlocal result
+        result = replace(result, servers=(*result.servers, measured), has_peer=is_peer)
+        report.write(result, output)
+
+    with tempfile.TemporaryDirectory() as folder:
+        environment, engine = {}, settings[0].engine
+        if size:
+            from benchmarks.checkpoints import write_checkpoint
+
+            model = write_checkpoint(Path(folder) / f"Qwen2.5-Omni-{size}", size)
+            environment = random_weights(model)
+            engine = engine.model_copy(update={"model": str(model), "load_format": "dummy"})
+        for name, each in zip(names, settings, strict=True):
+            launch = omnihear(profile=name, environment=environment, tokens=tokens if size else None)
+            add(measure_launched(f"omnihear {each.profile}", launch, plan, Transcribe(language), say))
+        chat = Chat(language, tokens=tokens if size else None)
+        if peer:
+            add(asyncio.run(measure("peer", peer, plan, chat, say)), is_peer=True)
+        elif with_stock:
+            add(measure_launched("stock vLLM", stock(engine), plan, chat, say), is_peer=True)
     Console().print(report.to_terminal(result))
-    for path in report.write(result, output):
+    paths = [*report.write(result, output)]
+    if plot:
+        from benchmarks.plot import draw
+
+        paths.append(draw(paths[0]))
+    for path in paths:
         console.print(f"wrote {path}", soft_wrap=True)
+    if any(server.failure for server in result.servers):
+        raise typer.Exit(1)
 
 
-def make_plan(recordings: list[Path], seconds: float, concurrency: list[int], requests: int) -> Plan:
-    """Cut the clips, each another one.
-
-    Raises:
-        ValueError: no recording is long enough.
-    """
-    cuts = Cuts([read_recording(path) for path in recordings], seconds)
-    (first,) = cuts.take(1)
-    return Plan(
-        first=first,
-        warm_up=cuts.take(max(concurrency)),
-        clips={callers: cuts.take(requests) for callers in concurrency},
-        spoken=demo_clips(),
-    )
-
-
-def measure_launched(name: str, launch: Launch, plan: Plan, dialect: Dialect) -> Measured:
-    """Start a server, measure it, stop it."""
-    console.print(f"{name}: {launch}", highlight=False, soft_wrap=True)
-    with tempfile.TemporaryDirectory() as folder, running(launch, Path(folder)) as server:
-        tree = ProcessTree(server.process.pid)
-        start = Start(ready_seconds=server.ready_seconds, cpu_seconds=tree.cpu_seconds(), memory=tree.memory())
-        console.print(f"{name}: ready after {start.ready_seconds:.1f} s", highlight=False, soft_wrap=True)
-        return asyncio.run(measure(name, str(launch), server.url, plan, dialect, tree=tree, start=start))
-
-
-async def measure(
-    name: str,
-    command: str,
-    url: str,
-    plan: Plan,
-    dialect: Dialect,
-    *,
-    tree: ProcessTree | None = None,
-    start: Start | None = None,
-) -> Measured:
-    """First answer, warm-up, every load, words."""
-    async with connect(url) as client:
-        dialect = await dialect.prepared(client)
-        first = await send(client, dialect, plan.first)
-        await closed_loop(client, dialect, plan.warm_up, len(plan.warm_up))
-    loads = []
-    for callers, clips in plan.clips.items():
-        # Connections of its own: those of the load before may have been closed by the server meanwhile.
-        async with connect(url) as client:
-            loads.append(await _watched(tree, closed_loop(client, dialect, clips, callers)))
-        rate = loads[-1].load.clips_per_second
-        console.print(f"{name}: {callers} at once, {rate:.2f} clips/s", highlight=False, soft_wrap=True)
-    async with connect(url) as client:
-        answers = [await send(client, dialect, clip) for clip in plan.spoken]
-    heard = [Heard.of(clip, answer.text, answer.error) for clip, answer in zip(plan.spoken, answers, strict=True)]
-    return Measured(
-        name=name,
-        command=command,
-        start=start,
-        first_seconds=first.seconds if first.error is None else None,
-        loads=tuple(loads),
-        heard=tuple(heard),
-    )
-
-
-def connect(url: str) -> httpx.AsyncClient:
-    """A client with as many connections as there are callers."""
-    return httpx.AsyncClient(base_url=url, timeout=TIMEOUT_SECONDS, limits=httpx.Limits(max_connections=None))
-
-
-async def _watched(tree: ProcessTree | None, loading: Awaitable[Load]) -> LoadOnServer:
-    """Run a load, and take down what the server spends on it where its processes can be seen."""
-    if tree is None:
-        return LoadOnServer(load=await loading)
-    before = tree.cpu_seconds()
-    with PeakMemory(tree) as memory:
-        load = await loading
-    return LoadOnServer(load=load, cpu_seconds=tree.cpu_seconds() - before, memory=memory.peak)
+def say(line: str) -> None:
+    """To people who wait."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

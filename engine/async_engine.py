@@ -33,6 +33,7 @@ from engine.interface import (
 )
 from engine.loop_thread import LoopThread
 from engine.plugin import register_imported
+from engine.reason import reason_of
 from engine.vllm_environment import prepare_environment, vllm_distribution
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class VllmEngine:
         except EngineError:
             raise
         except Exception as error:
-            msg = f"vLLM could not load {self._config.model_path}: {_last_line(error)}"
+            msg = f"vLLM could not load {self._config.model_path}: {reason_of(error)}"
             raise EngineStartError(msg) from error
 
     async def generate(
@@ -204,7 +205,7 @@ async def _generate(
         msg = "the vLLM engine process has died"
         raise EngineDeadError(msg) from error
     except (VLLMClientError, ValueError) as error:
-        raise RequestRefusedError(_last_line(error)) from error
+        raise RequestRefusedError(reason_of(error)) from error
     except EngineError:
         raise
     except Exception as error:
@@ -264,8 +265,3 @@ async def _ask_worker(llm: "AsyncLLM", method: str) -> dict[str, Any]:
 
 async def _shutdown(llm: "AsyncLLM") -> None:
     llm.shutdown()
-
-
-def _last_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1] if lines else type(error).__name__

@@ -21,6 +21,7 @@ import numpy as np
 from engine.config import ROOT, EngineConfig, vllm_arguments
 from engine.interface import SAMPLE_RATE, Waveform
 from engine.prompt import build_prompt
+from engine.reason import reason_of
 from engine.vllm_environment import prepare_environment, vllm_distribution
 
 Mode: TypeAlias = Literal["eager", "stock", "compile", "graph", "both"]
@@ -131,12 +132,11 @@ def _run_apart(config: EngineConfig, mode: Mode) -> Outcome:
         command = [sys.executable, "-m", "engine.selftest", mode, config.model_dump_json(), str(output)]
         with log.open("w") as stream:
             code = subprocess.run(command, env=environment, stdout=stream, stderr=stream, check=False).returncode  # noqa: S603
-        if code == 0:
+        if output.exists():
             outcome: Outcome = json.loads(output.read_text())
             return outcome
-        lines = log.read_text().strip().splitlines()
-        told = [line for line in lines if "Error" in line] or lines or ["no output"]
-        return {"failed": f"exit {code}: {told[-1].strip()[-400:]}"}
+        lines = log.read_text().strip().splitlines() or ["no output"]
+        return {"failed": f"exit {code}: {lines[-1].strip()[-400:]}"}
 
 
 def transcribe(config: EngineConfig, mode: Mode) -> Outcome:
@@ -193,7 +193,11 @@ def decode(path: Path) -> Waveform:
 
 def main(mode: Mode, config: str, output: str) -> None:
     """What `run` starts for each mode."""
-    outcome = transcribe(EngineConfig.model_validate_json(config), mode)
+    try:
+        outcome = transcribe(EngineConfig.model_validate_json(config), mode)
+    except Exception as error:
+        Path(output).write_text(json.dumps({"failed": f"{type(error).__name__}: {reason_of(error)}"}))
+        raise
     Path(output).write_text(json.dumps(outcome))
 
 

@@ -23,6 +23,7 @@ from vllm.model_executor.layers.linear import (
     QKVParallelLinear,
     ReplicatedLinear,
     RowParallelLinear,
+    UnquantizedLinearMethod,
 )
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
 from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper, cast_overflow_tensors
@@ -157,6 +158,17 @@ class AudioEncoderLayer(nn.Module):
             return_bias=False,
         )
         self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.fuses_gelu = (
+            name == "gelu"
+            and isinstance(self.fc1.quant_method, UnquantizedLinearMethod)
+            and fused.supports_linear_gelu(torch.get_default_dtype())
+        )
+
+    def expand(self, normed: torch.Tensor) -> torch.Tensor:
+        """First half of the feed-forward; shapes (rows, d_model) and (rows, encoder_ffn_dim / tensor-parallel size)."""
+        if self.fuses_gelu:
+            return fused.linear_gelu(normed, self.fc1.weight, self.fc1.bias)
+        return self.activation_fn(self.fc1(normed))
 
     def forward(
         self, hidden_states: torch.Tensor, update: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: torch.Tensor
@@ -171,7 +183,7 @@ class AudioEncoderLayer(nn.Module):
         )
         attended = self.self_attn(normed, cu_seqlens, max_seqlen)
         hidden_states, normed = fused.add_layer_norm(hidden_states, attended, self.final_layer_norm)
-        return hidden_states, self.fc2(self.activation_fn(self.fc1(normed)))
+        return hidden_states, self.fc2(self.expand(normed))
 
 
 class FrameConv(nn.Module):

@@ -15,13 +15,13 @@ A *slot* is a token, or the half of one that an odd clip leaves over: `slots >= 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
-IntArray = NDArray[np.int64]
 
 
 def count_positions(frames: int) -> int:
@@ -133,49 +133,58 @@ def fill_indices(flat: NDArray[np.int32], lengths: Sequence[int], n_window: int,
     exact = Capacity.of(lengths, n_window)
     if not capacity.holds(exact):
         raise ValueError(f"a batch of {exact} does not fit into {capacity}")
-    cu_seqlens, pool, positions, conv2, conv1 = np.split(flat, np.cumsum(capacity.sections)[:-1])
-    zero = capacity.zero_row
-    window = 2 * n_window
+    window, zero = 2 * n_window, capacity.zero_row
+    pattern = EndlessClip.of(1 << capacity.frames.bit_length(), n_window)
+    cu_seqlens, pool, positions, conv2, conv1 = _parts(flat, capacity)
 
-    clip_frames = np.asarray(lengths, dtype=np.int64)
-    clip_windows = -(-clip_frames // window)
-    window_frames = np.full(exact.windows, window, dtype=np.int64)
-    tails = np.cumsum(clip_windows) - 1
-    occupied = clip_frames > 0
-    window_frames[tails[occupied]] = (clip_frames - (clip_windows - 1) * window)[occupied]
-    frame_start = _starts(window_frames)
-    window_positions = (window_frames + 1) // 2
-    row_start = _starts(window_positions)
-
-    cu_seqlens[0] = 0
-    np.cumsum(window_positions, out=cu_seqlens[1 : exact.windows + 1])
     # Empty segments at the end: the bounds must not decrease.
-    cu_seqlens[exact.windows + 1 :] = exact.positions
+    cu_seqlens[0], cu_seqlens[exact.windows + 1 :] = 0, exact.positions
+    pool[2 * exact.tokens :] = positions[exact.positions :] = 0
+    conv2[3 * exact.positions :] = conv1[3 * exact.frames :] = zero
+    conv1[: 3 * exact.frames] = pattern.conv1[: 3 * exact.frames]
 
-    taps = conv1.reshape(-1, 3)
-    _center_taps(taps[: exact.frames], np.arange(exact.frames, dtype=np.int64))
-    taps[frame_start, 0] = zero
-    taps[frame_start + window_frames - 1, 2] = zero
-    taps[exact.frames :] = zero
+    frame = row = segment = token = 0  # where the clip begins
+    for length in filter(None, lengths):
+        windows, rows, tokens = -(-length // window), count_positions(length), count_tokens(length)
+        cu_seqlens[segment : segment + windows] = n_window * pattern.count[:windows] + row
+        np.add(pattern.count[: 2 * tokens], row, out=pool[2 * token : 2 * (token + tokens)])
+        positions[row : row + rows] = pattern.positions[:rows]
+        taps = conv2[3 * row : 3 * (row + rows)]
+        np.add(pattern.conv2[: 3 * rows], frame, out=taps)
+        taps[:: 3 * n_window] = zero
+        if length % 2:
+            taps[-1] = zero
+        taps = conv1[3 * frame : 3 * (frame + length)]
+        taps[:: 3 * window] = taps[3 * window - 1 :: 3 * window] = taps[-1] = zero
+        frame, row, segment, token = frame + length, row + rows, segment + windows, token + tokens
+    cu_seqlens[segment] = row
 
-    place = np.arange(exact.positions, dtype=np.int64) - np.repeat(row_start, window_positions)
-    positions[: exact.positions] = place
-    positions[exact.positions :] = 0
 
-    taps = conv2.reshape(-1, 3)
-    _center_taps(taps[: exact.positions], np.repeat(frame_start, window_positions) + 2 * place)
-    taps[row_start, 0] = zero
-    odd = window_frames % 2 == 1
-    taps[(row_start + window_positions - 1)[odd], 2] = zero
-    taps[exact.positions :] = zero
+@dataclass(frozen=True, slots=True)
+class EndlessClip:
+    """The indices of a clip that begins at frame 0 and row 0 and does not end, but for the edges of its windows.
 
-    clip_positions = (clip_frames + 1) // 2
-    clip_tokens = clip_positions // 2
-    token = np.arange(exact.tokens, dtype=np.int64) - np.repeat(_starts(clip_tokens), clip_tokens)
-    pairs = pool.reshape(-1, 2)
-    pairs[: exact.tokens, 0] = np.repeat(_starts(clip_positions), clip_tokens) + 2 * token
-    pairs[: exact.tokens, 1] = pairs[: exact.tokens, 0] + 1
-    pairs[exact.tokens :] = 0
+    Those of any clip are a piece from the beginning, moved to where the clip is: windows begin at even frames, so that
+    neither rows nor taps depend on the window that a frame is in. All arrays are one-dimensional int32.
+    """
+
+    count: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    conv1: NDArray[np.int32]
+    conv2: NDArray[np.int32]
+
+    @classmethod
+    @lru_cache(maxsize=32)
+    def of(cls, frames: int, n_window: int) -> Self:
+        """The first `frames` frames of it, and as many rows."""
+        count = np.arange(frames, dtype=np.int32)
+        taps = np.array([-1, 0, 1], dtype=np.int32)
+        return cls(
+            count=count,
+            positions=count % n_window,
+            conv1=(count[:, None] + taps).ravel(),
+            conv2=(2 * count[:, None] + taps).ravel(),
+        )
 
 
 def build_indices(lengths: Sequence[int], n_window: int, capacity: Capacity, *, pin: bool) -> torch.Tensor:
@@ -189,11 +198,6 @@ def build_indices(lengths: Sequence[int], n_window: int, capacity: Capacity, *, 
     return flat
 
 
-def _starts(sizes: IntArray) -> IntArray:
-    return np.cumsum(sizes) - sizes
-
-
-def _center_taps(taps: NDArray[np.int32], center: IntArray) -> None:
-    taps[:, 0] = center - 1
-    taps[:, 1] = center
-    taps[:, 2] = center + 1
+def _parts(flat: NDArray[np.int32], capacity: Capacity) -> list[NDArray[np.int32]]:
+    bounds = [0, *accumulate(capacity.sections)]
+    return [flat[start:end] for start, end in pairwise(bounds)]

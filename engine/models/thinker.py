@@ -4,12 +4,13 @@ Everything but the tower is vLLM's: processor, multimodal positions, language mo
 or video are allowed.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from vllm.config import VllmConfig
-from vllm.model_executor.models.interfaces import MultiModalEmbeddings, SupportsMultiModal
+from vllm.model_executor.models.interfaces import MultiModalEmbeddings
 from vllm.model_executor.models.qwen2_5_omni_thinker import (
     Qwen2_5OmniAudioFeatureInputs,
     Qwen2_5OmniThinkerDummyInputsBuilder,
@@ -19,6 +20,7 @@ from vllm.model_executor.models.qwen2_5_omni_thinker import (
 from vllm.model_executor.models.qwen2_5_vl import Qwen2_5_VisionTransformer
 from vllm.model_executor.models.utils import StageMissingLayer, init_vllm_registered_model, maybe_prefix
 from vllm.multimodal import MULTIMODAL_REGISTRY
+from vllm.utils.torch_utils import async_tensor_h2d
 
 from engine.models.audio_encoder import AudioEncoder, select_quant_config
 from engine.models.encoder_graphs import AudioEncoderGraphs, apply_default_budgets
@@ -95,8 +97,21 @@ class OmnihearThinker(Qwen2_5OmniThinkerForConditionalGeneration, AudioEncoderGr
         """Text embeddings with the audio's in their places, shape = (tokens, hidden_size)."""
         if isinstance(self.visual, StageMissingLayer):
             # Without video no audio can be interleaved with it, which the stock method reads from the device to learn.
-            return SupportsMultiModal.embed_input_ids(
-                self, input_ids, multimodal_embeddings, is_multimodal=is_multimodal
+            embeddings = self._embed_text_input_ids(
+                input_ids, self.get_language_model().embed_input_ids, is_multimodal=is_multimodal
             )
+            if is_multimodal is not None and multimodal_embeddings is not None and len(multimodal_embeddings):
+                _place(embeddings, multimodal_embeddings, is_multimodal)
+            return embeddings
         kwargs: dict[str, Any] = {"is_multimodal": is_multimodal}
         return super().embed_input_ids(input_ids, multimodal_embeddings, **kwargs)
+
+
+def _place(embeddings: torch.Tensor, clips: Sequence[torch.Tensor], where: torch.Tensor) -> None:
+    """Write the clips' rows over the rows of `embeddings` that `where` marks; model runners keep it on the host.
+
+    Assignment through a mask, as vLLM does it, copies the places from pageable memory, for which the host waits until
+    the device has done all that it was given before: the encoder's pass and the step before this one.
+    """
+    places = async_tensor_h2d(where.cpu().nonzero().flatten(), device=embeddings.device)
+    embeddings.index_copy_(0, places, torch.cat(list(clips)).to(embeddings.dtype))

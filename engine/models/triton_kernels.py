@@ -79,35 +79,40 @@ def window_attention_kernel(
     HEADS: tl.constexpr,
     HEAD_SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
+    QUERIES: tl.constexpr,
 ):
-    """One program per head and segment, and per head and BLOCK rows beyond the last segment, which become zeros.
+    """One program per head and QUERIES rows of a segment, and per head and BLOCK rows beyond the last segment.
 
-    `scale` includes log2(e).
+    A segment has at most BLOCK rows, and QUERIES divides BLOCK. Rows beyond the last segment become zeros. `scale`
+    includes log2(e).
     """
+    parts: tl.constexpr = BLOCK // QUERIES
     head = tl.program_id(0)
-    segment = tl.program_id(1)
+    segment = tl.program_id(1) // parts
     place = tl.arange(0, BLOCK)
     columns = head * HEAD_SIZE + tl.arange(0, HEAD_SIZE)
     width = HEADS * HEAD_SIZE
     if segment < segments:
         start = tl.load(bounds_ptr + segment)
         length = tl.load(bounds_ptr + segment + 1) - start
-        if length > 0:
-            inside = (place < length)[:, None]
-            row = (start + place).to(tl.int64)[:, None]
-            query_ptr = qkv_ptr + row * (3 * width) + columns[None, :]
-            query = tl.load(query_ptr, mask=inside, other=0.0)
-            key = tl.load(query_ptr + width, mask=inside, other=0.0)
-            value = tl.load(query_ptr + 2 * width, mask=inside, other=0.0)
+        asking = (tl.program_id(1) % parts) * QUERIES + tl.arange(0, QUERIES)
+        if (tl.program_id(1) % parts) * QUERIES < length:
+            asks = (asking < length)[:, None]
+            asked = (place < length)[:, None]
+            asking_row = (start + asking).to(tl.int64)[:, None]
+            key_ptr = qkv_ptr + (start + place).to(tl.int64)[:, None] * (3 * width) + width + columns[None, :]
+            query = tl.load(qkv_ptr + asking_row * (3 * width) + columns[None, :], mask=asks, other=0.0)
+            key = tl.load(key_ptr, mask=asked, other=0.0)
+            value = tl.load(key_ptr + width, mask=asked, other=0.0)
             scores = tl.dot(query, tl.trans(key)) * scale
             scores = tl.where((place < length)[None, :], scores, float("-inf"))
             weights = tl.exp2(scores - tl.max(scores, axis=1)[:, None])
             total = tl.sum(weights, axis=1)
             result = tl.dot(weights.to(value.dtype), value) / total[:, None]
             out = result.to(out_ptr.dtype.element_ty)
-            tl.store(out_ptr + row * width + columns[None, :], out, mask=inside)
+            tl.store(out_ptr + asking_row * width + columns[None, :], out, mask=asks)
     else:
-        first = tl.load(bounds_ptr + segments) + (segment - segments) * BLOCK
+        first = tl.load(bounds_ptr + segments) + (tl.program_id(1) - segments * parts) * BLOCK
         row = (first + place).to(tl.int64)[:, None]
         zeros = tl.zeros((BLOCK, HEAD_SIZE), dtype=out_ptr.dtype.element_ty)
         tl.store(out_ptr + row * width + columns[None, :], zeros, mask=row < rows)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.servers import Launch, omnihear, running, stock
+from app.settings import load_settings
+from benchmarks.servers import Launch, omnihear, random_weights, running, stock
 from engine.config import EngineConfig
 
 PLUGIN_LOADED = "import sys, vllm.plugins; vllm.plugins.load_general_plugins(); print('engine.plugin' in sys.modules)"
@@ -27,6 +28,20 @@ def test_a_launch_reads_as_one_would_type_it() -> None:
 def test_the_profile_is_handed_on() -> None:
     assert omnihear(profile="compile").command[-2:] == ("--profile", "compile")
     assert "--profile" not in omnihear().command
+
+
+def test_random_weights_are_served_without_guards_and_with_answers_of_a_fixed_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = omnihear(profile="max", environment=random_weights(tmp_path), tokens=30)
+    for name, value in launch.environment.items():
+        monkeypatch.setenv(name, value)
+
+    settings = load_settings("max")
+
+    assert launch.command[1:4] == ("-m", "benchmarks.fixed_answers", "30")
+    assert (settings.engine.model, settings.engine.load_format) == (str(tmp_path), "dummy")
+    assert not any(settings.guards.model_dump().values())
 
 
 def test_the_stock_server_serves_the_same_model() -> None:

@@ -85,3 +85,21 @@ def test_the_operators_can_be_traced() -> None:
     torch.library.opcheck(torch.ops.omnihear.add_layer_norm.default, arguments, test_utils=tests)
     torch.library.opcheck(torch.ops.omnihear.gelu.default, (rows,), test_utils=tests)
     torch.library.opcheck(torch.ops.omnihear.window_attention.default, (qkv, edges, 1, 100), test_utils=tests)
+    torch.library.opcheck(
+        torch.ops.omnihear.linear_gelu.default, (rows, rows[:128], rows[0].repeat(2)), test_utils=tests
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "out"), [(1, 64, 128), (250, 1280, 5120), (1501, 1280, 5120), (7, 384, 1536)]
+)
+def test_a_product_with_gelu_is_closer_than_product_and_gelu(rows: int, width: int, out: int) -> None:
+    x = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
+    weight = torch.randn(out, width, device="cuda", dtype=torch.bfloat16) / width**0.5
+    bias = torch.randn(out, device="cuda", dtype=torch.bfloat16)
+    exact = nn.functional.gelu(nn.functional.linear(x.double(), weight.double(), bias.double()))
+    together = fused.linear_gelu(x, weight, bias)
+    apart = fused.gelu(nn.functional.linear(x, weight, bias))
+    reference = fused.linear_gelu_reference(x.double(), weight.double(), bias.double())
+    torch.testing.assert_close(together.double(), reference, rtol=ROUNDING[torch.bfloat16] / 2, atol=1e-4)
+    assert (together.double() - exact).norm() < (apart.double() - exact).norm()

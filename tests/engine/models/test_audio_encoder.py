@@ -5,15 +5,8 @@ import torch
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from benchmarks.towers import (
-    EMBEDDED,
-    NativeTower,
-    StockTower,
-    build_native,
-    build_stock,
-    finish_loading,
-    make_batch,
-)
+from benchmarks.checkpoints import EMBEDDED
+from benchmarks.towers import NativeTower, StockTower, build_native, build_stock, finish_loading, make_batch
 from engine.models.audio_encoder import AudioEncoder
 from tests.engine.models.conftest import CPU, TowerPair
 
@@ -147,4 +140,4 @@ def test_no_attribute_of_flash_attn_is_touched(tiny: TowerPair, monkeypatch: pyt
 
     monkeypatch.setitem(sys.modules, "flash_attn", Poisoned("flash_attn"))
     _, native = tiny
-    assert encode(native, [300])[0].shape == (75, 48)
+    assert encode(native, [300])[0].shape == (75, 64)

@@ -11,7 +11,8 @@ from vllm.compilation.decorators import ignore_torch_compile
 from vllm.config import CompilationConfig, CompilationMode, DeviceConfig, VllmConfig
 from vllm.config.compilation import PassConfig
 
-from benchmarks.towers import AUDIO_SIZES, NativeTower, build_native, make_batch
+from benchmarks.checkpoints import AUDIO_SIZES
+from benchmarks.towers import NativeTower, build_native, make_batch
 from engine.models import audio_encoder
 from engine.models.status import describe_encoder
 from tests.engine.models.conftest import CPU, TowerPair

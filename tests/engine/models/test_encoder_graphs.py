@@ -13,7 +13,8 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm.v1.worker import encoder_cudagraph
 from vllm.v1.worker.encoder_cudagraph import EncoderCudaGraphManager
 
-from benchmarks.towers import AUDIO_SIZES, NativeTower, build_native, make_batch
+from benchmarks.checkpoints import AUDIO_SIZES
+from benchmarks.towers import NativeTower, build_native, make_batch
 from engine.models import encoder_graphs
 from engine.models.encoder_graphs import DEFAULT_BUDGETS, DEFAULT_MAX_CLIPS, apply_default_budgets
 from engine.models.packing import Capacity, EncoderIndices, count_slots, count_tokens

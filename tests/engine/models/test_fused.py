@@ -65,7 +65,14 @@ def test_gelu_keeps_infinity_and_nan() -> None:
     assert result[2] == 0
 
 
+@pytest.fixture(name="_queries", params=[16, 128])
+def _queries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many of a window's queries one program takes."""
+    monkeypatch.setattr(fused, "QUERY_ROWS", request.param)
+
+
 @interpreted
+@pytest.mark.usefixtures("_queries")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("bounds", "rows", "window"),
@@ -104,7 +111,7 @@ def test_on_a_cpu_everything_is_plain_pytorch(monkeypatch: pytest.MonkeyPatch) -
     def forbidden(*args: object) -> None:
         raise AssertionError("a kernel was launched")
 
-    for name in ("launch_add_layer_norm", "launch_gelu", "launch_window_attention"):
+    for name in ("launch_add_layer_norm", "launch_gelu", "launch_linear_gelu", "launch_window_attention"):
         monkeypatch.setattr(fused, name, forbidden)
     norm = nn.LayerNorm(8)
     rows = torch.randn(3, 8, device=CPU)
@@ -113,6 +120,7 @@ def test_on_a_cpu_everything_is_plain_pytorch(monkeypatch: pytest.MonkeyPatch) -
     assert torch.equal(normed, norm(2 * rows))
     assert torch.equal(fused.gelu(rows), nn.functional.gelu(rows))
     assert not fused.supports_window_attention(100, 64, torch.bfloat16)
+    assert not fused.supports_linear_gelu(torch.bfloat16)
 
 
 def test_the_operators_tell_their_shapes_without_running() -> None:
@@ -122,3 +130,14 @@ def test_the_operators_tell_their_shapes_without_running() -> None:
         total, normed = torch.ops.omnihear.add_layer_norm(rows, rows, vector, vector, 1e-5, False)
         assert total.shape == normed.shape == torch.ops.omnihear.gelu(rows).shape == (5, 12)
         assert torch.ops.omnihear.window_attention(rows, bounds, 2, 100).shape == (5, 4)
+        assert torch.ops.omnihear.linear_gelu(rows, torch.empty(7, 12), torch.empty(7)).shape == (5, 7)
+
+
+@pytest.mark.parametrize("spread", [0.3, 1, 2])
+def test_the_tanh_form_rounded_once_is_closer_than_the_exact_one_rounded_twice(spread: float) -> None:
+    sums = spread * torch.randn(200_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    exact = nn.functional.gelu(sums)
+    once = nn.functional.gelu(sums, approximate="tanh").bfloat16().double()
+    twice = nn.functional.gelu(sums.bfloat16().double()).bfloat16().double()
+    assert (once - exact).norm() < 0.8 * (twice - exact).norm()
+    assert (once - exact).abs().amax() <= (twice - exact).abs().amax()

@@ -8,7 +8,8 @@ from vllm.config import LoadConfig, ModelConfig, VllmConfig, set_current_vllm_co
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
 from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 
-from benchmarks.towers import AUDIO_SIZES, audio_config, random_weights
+from benchmarks.checkpoints import AUDIO_SIZES
+from benchmarks.towers import audio_config, random_weights
 from engine.models.audio_encoder import AudioEncoder, select_quant_config
 from engine.models.thinker import OmnihearThinker
 from tests.engine.models.conftest import CPU

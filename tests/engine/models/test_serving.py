@@ -20,7 +20,8 @@ from vllm import LLM, SamplingParams
 from vllm.config import CompilationMode, set_current_vllm_config
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from benchmarks.towers import EMBEDDED, StockTower, finish_loading
+from benchmarks.checkpoints import EMBEDDED
+from benchmarks.towers import StockTower, finish_loading
 from engine.interface import SAMPLE_RATE
 from engine.models.audio_encoder import AudioEncoder
 from engine.models.thinker import OmnihearThinker

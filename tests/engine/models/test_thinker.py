@@ -69,22 +69,45 @@ def test_audio_input_is_encoded_clip_by_clip(thinker: OmnihearThinker, tiny: Tow
     with torch.inference_mode():
         ours = thinker._process_audio_input(parsed)
         theirs = tiny[0]._process_audio_input(parsed)
-    assert [clip.shape for clip in ours] == [(1, 48), (50, 48), (100, 48)]
+    assert [clip.shape for clip in ours] == [(1, 64), (50, 64), (100, 64)]
     for left, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("vision", [True, False])
-def test_embedding_skips_the_search_for_video_only_where_there_is_none(
-    thinker: OmnihearThinker, monkeypatch: pytest.MonkeyPatch, *, vision: bool
+@pytest.fixture(name="words")
+def _words(thinker: OmnihearThinker) -> torch.nn.Embedding:
+    """The text's embeddings, in the place of a whole language model."""
+    thinker.language_model = torch.nn.Module()
+    thinker.language_model.embed_input_ids = table = torch.nn.Embedding(10, 4)
+    thinker._language_model_names = ["language_model"]
+    return table
+
+
+def test_audio_takes_the_places_that_the_mask_marks(thinker: OmnihearThinker, words: torch.nn.Embedding) -> None:
+    thinker.visual = StageMissingLayer("vision_tower")
+    ids = torch.tensor([1, 7, 7, 2, 7, 3])
+    mask = ids == 7
+    clips = (torch.ones(2, 4, dtype=torch.bfloat16), 2 * torch.ones(1, 4, dtype=torch.bfloat16))
+    with torch.inference_mode():
+        ours = thinker.embed_input_ids(ids, clips, is_multimodal=mask)
+        theirs = SupportsMultiModal.embed_input_ids(thinker, ids, clips, is_multimodal=mask)
+        text = thinker.embed_input_ids(ids, [], is_multimodal=torch.zeros(6, dtype=torch.bool))
+        alone = thinker.embed_input_ids(ids)
+    assert torch.equal(ours, theirs)
+    assert ours[[1, 2, 4], 0].tolist() == [1, 1, 2]
+    assert torch.equal(text, words(ids))
+    assert torch.equal(alone, words(ids))
+
+
+def test_where_video_can_come_the_stock_method_looks_for_it(
+    thinker: OmnihearThinker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    thinker.visual = torch.nn.Identity() if vision else StageMissingLayer("vision_tower")
+    thinker.visual = torch.nn.Identity()
     taken: list[str] = []
     stock = Qwen2_5OmniThinkerForConditionalGeneration
     monkeypatch.setattr(stock, "embed_input_ids", lambda *args, **kwargs: taken.append("stock"))
-    monkeypatch.setattr(SupportsMultiModal, "embed_input_ids", lambda *args, **kwargs: taken.append("plain"))
     thinker.embed_input_ids(torch.zeros(3, dtype=torch.long), [], is_multimodal=torch.zeros(3, dtype=torch.bool))
-    assert taken == ["stock" if vision else "plain"]
+    assert taken == ["stock"]
 
 
 def params(**changes: Any) -> SpeechToTextParams:
