@@ -41,15 +41,18 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; over the profile's.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; over the profile's.", min=0, max=65535)] = None,
 ) -> None:
-    """Serve over HTTP until interrupted."""
+    """Serve over HTTP until interrupted.
+
+    Exit status: 0 after SIGTERM or SIGINT, 2 settings cannot be served, 3 start-up failed or the engine died.
+    """
     import uvicorn
 
     from app import logs, tracing
     from app.main import create_app
 
     settings = load_settings(profile)
-    server = settings.server
-    logs.configure(server.log_level, style=server.log_format, content=server.log_content)
+    chosen = settings.server
+    logs.configure(chosen.log_level, style=chosen.log_format, content=chosen.log_content)
     tracing.configure()
     app = create_app(settings)
     config = uvicorn.Config(
@@ -59,9 +62,11 @@ def serve(
         log_config=None,
         access_log=False,  # ours carries the request id
         server_header=False,
-        timeout_graceful_shutdown=30,
     )
-    uvicorn.Server(config).run()
+    server = uvicorn.Server(config)
+    server.run()
+    if not server.started:  # or has failed since, see `Supervisor.leave`
+        raise typer.Exit(3)
 
 
 @cli.command()

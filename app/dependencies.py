@@ -7,8 +7,8 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
-from app.runtime import LOADING_RETRY_SECONDS, Runtime
-from app.transcription.exceptions import NotReadyError
+from app.runtime import Runtime
+from app.transcription.admission import Ticket
 
 
 def _runtime(request: Request) -> Runtime:
@@ -20,10 +20,7 @@ RuntimeDep = Annotated[Runtime, Depends(_runtime)]
 
 
 def _ready_runtime(runtime: RuntimeDep) -> Runtime:
-    readiness = runtime.readiness
-    if not readiness.ready:
-        msg = f"not ready: {readiness.phase} ({readiness.progress:.0%}); /health/ready tells when"
-        raise NotReadyError(msg, retry_after=LOADING_RETRY_SECONDS)
+    runtime.life.check()
     return runtime
 
 
@@ -31,7 +28,19 @@ ReadyRuntimeDep = Annotated[Runtime, Depends(_ready_runtime)]
 """The same, refused with 503 before the body is read while requests cannot be served."""
 
 
-async def _spool(runtime: ReadyRuntimeDep) -> AsyncIterator[Path]:
+async def _ticket(request: Request, runtime: ReadyRuntimeDep) -> AsyncIterator[Ticket]:
+    announced = request.headers.get("content-length", "")
+    n_bytes = min(int(announced), int(runtime.settings.limits.max_upload_bytes)) if announced.isdecimal() else 0
+    client = getattr(request.state, "client", None)
+    with runtime.admission.enter(client=client, n_bytes=n_bytes) as ticket:
+        yield ticket
+
+
+TicketDep = Annotated[Ticket, Depends(_ticket)]
+"""A place for this request, from before its body is read until its answer is sent; refused with 429 where none is."""
+
+
+async def _spool(runtime: ReadyRuntimeDep, _: TicketDep) -> AsyncIterator[Path]:
     with TemporaryDirectory(dir=runtime.spool) as folder:
         yield Path(folder)
 

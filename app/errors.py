@@ -57,7 +57,7 @@ RULES: dict[type[Exception], _Rule] = {
     Exception: _Rule(500, "internal_error", "an unexpected error; quote the request id to the operator"),
 }
 
-_REFUSALS = (429, 503)  # counted one by one: a batch may be answered with 200 and hold some
+_REFUSALS = (429, 503)
 
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
@@ -91,7 +91,7 @@ def explain(request: Request, error: Exception) -> Fault:
     code = rule.code or str(getattr(error, "code", "error"))
     if rule.status in _REFUSALS:
         request.state.runtime.metrics.refused(code)
-    if rule.status >= 500:
+    if rule.status >= 500 and not isinstance(error, domain.NotReadyError):  # said before, and for all requests alike
         logger.error("%s while serving %s", type(error).__name__, request.url.path, exc_info=error)
     message = rule.message or str(error)
     limit = getattr(error, "limit", None)

@@ -16,14 +16,19 @@ def standing(runtime: Runtime, encoder: EncoderUsage | None) -> Iterator[Metric]
     Args:
         encoder: what the engine says of it, None where it does not answer.
     """
-    settings, admission, preparer = runtime.settings, runtime.transcriber.admission, runtime.transcriber.preparer
+    settings, admission, turns = runtime.settings, runtime.admission, runtime.turns
     info = GaugeMetricFamily(f"{PREFIX}_info", "What serves.", labels=("version", "profile", "model"))
     info.add_metric((version("omnihear"), settings.profile, settings.model_name), 1)
     yield info
-    yield _gauge("ready", "1 while requests are served.", runtime.readiness.ready)
-    yield _gauge("admitted_requests", "Uploads that are worked on or wait.", admission.admitted)
-    yield _gauge("admitted_requests_limit", "Uploads at once; more are refused.", admission.limit)
-    yield _counter("decode_workers_lost", "Decode workers that died.", preparer.workers_lost)
+    yield _gauge("ready", "1 while requests are served.", runtime.life.ready)
+    yield _gauge("admitted_requests", "Requests that are uploaded, worked on or wait.", admission.requests)
+    yield _gauge("admitted_requests_limit", "Such requests at once.", settings.concurrency.max_requests)
+    yield _gauge("admitted_audio_seconds", "Audio of those that is left to transcribe.", admission.audio_seconds)
+    yield _gauge("admitted_audio_seconds_limit", "Such audio at once.", settings.concurrency.max_audio_seconds)
+    yield _gauge("decode_workers_busy", "Decode workers at an upload.", runtime.pool.busy)
+    yield _gauge("waiting_uploads", "Uploads that wait for a decode worker.", runtime.transcriber.preparer.waiting)
+    yield _gauge("waiting_segments", "Segments that wait for a place in the engine.", turns.waiting)
+    yield _counter("decode_workers_lost", "Decode workers that died or were killed.", runtime.pool.restarts)
     if encoder is not None:
         yield from _encoder(encoder)
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import os
-import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -12,14 +10,20 @@ from pathlib import Path
 
 import numpy as np
 
+from app.lifecycle import LifeCycle
 from app.metrics import Metrics
-from app.runtime import Readiness, Runtime, State
+from app.runtime import Runtime, State
 from app.settings import Settings
+from app.supervisor import Supervisor
 from app.transcription.admission import Admission
+from app.transcription.clients import Clients
+from app.transcription.exceptions import ShuttingDownError, TranscriptionError
 from app.transcription.guards import GuardPolicy
 from app.transcription.hearing import Listener
+from app.transcription.pool import Pool
 from app.transcription.preparation import Preparer
 from app.transcription.service import Transcriber
+from app.transcription.turns import Turns
 from app.transcription.types import AudioLimits
 from engine.async_engine import VllmEngine
 from engine.config import SEGMENT_SECONDS
@@ -38,62 +42,95 @@ def build_engine(settings: Settings) -> SpeechEngine:
 async def serve(settings: Settings, engine: SpeechEngine, metrics: Metrics) -> AsyncIterator[State]:
     """Start in the background, so that health checks are answered while the model loads."""
     limits, concurrency = settings.limits, settings.concurrency
+    life = LifeCycle()
+    pool = Pool(concurrency.decode_workers)
     preparer = Preparer(
         limits=AudioLimits(
             max_seconds=limits.max_audio_seconds,
             max_channels=limits.max_channels,
             min_rate=limits.min_sample_rate,
             max_rate=limits.max_sample_rate,
-            max_decoded_bytes=limits.max_decoded_bytes,
+            max_decoded_bytes=int(limits.max_decoded_bytes),
         ),
-        workers=concurrency.decode_workers,
+        pool=pool,
+        long_decodes=concurrency.long_decodes,
+        long_seconds=concurrency.long_seconds,
         timeout_seconds=limits.decode_timeout_seconds,
         max_segment_seconds=SEGMENT_SECONDS,
         target_segment_seconds=settings.engine.segment_seconds,
     )
+    turns = Turns(
+        places=settings.engine.max_num_seqs,
+        long_places=concurrency.long_segments,
+        long_seconds=concurrency.long_seconds,
+    )
+    admission = Admission(
+        max_requests=concurrency.max_requests,
+        max_audio_seconds=concurrency.max_audio_seconds,
+        segment_seconds=settings.engine.segment_seconds,
+        clients=Clients(max_requests=settings.clients.max_requests, per_minute=settings.clients.requests_per_minute),
+        waiting=lambda: preparer.waiting + turns.waiting,
+    )
     transcriber = Transcriber(
         listener=Listener(engine, GuardPolicy(**settings.guards.model_dump())),
         preparer=preparer,
-        admission=Admission(running=concurrency.running_requests, queued=concurrency.queued_requests),
+        turns=turns,
         observer=metrics,
         segments_per_request=concurrency.segments_per_request,
         inference_timeout_seconds=limits.inference_timeout_seconds,
     )
-    readiness = Readiness()
-    with tempfile.TemporaryDirectory(prefix="omnihear-", dir=settings.server.spool_dir or None) as spool:
-        runtime = Runtime(settings, engine, transcriber, readiness, metrics, Path(spool), time.time())
-        starting = asyncio.create_task(_start(runtime, preparer))
+    supervisor = Supervisor(engine=engine, life=life, admission=admission, turns=turns, settings=settings.server)
+    with (
+        tempfile.TemporaryDirectory(prefix="omnihear-", dir=settings.server.spool_dir or None) as spool,
+        supervisor.signals(),
+    ):
+        runtime = Runtime(
+            settings=settings,
+            engine=engine,
+            transcriber=transcriber,
+            admission=admission,
+            turns=turns,
+            pool=pool,
+            life=life,
+            metrics=metrics,
+            spool=Path(spool),
+            started=time.time(),
+        )
+        tasks = [
+            asyncio.create_task(_start(runtime, supervisor)),
+            asyncio.create_task(supervisor.run()),
+        ]
         try:
             yield {"runtime": runtime}
         finally:
-            readiness.ready = False
-            readiness.phase = "shutting down"
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
+            life.end("shutting down", ShuttingDownError("the service has ended", retry_after=life.retry_seconds))
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await pool.close()
             await engine.shutdown()
+            supervisor.leave()
 
 
-async def _start(runtime: Runtime, preparer: Preparer) -> None:
-    readiness = runtime.readiness
+async def _start(runtime: Runtime, supervisor: Supervisor) -> None:
     begun = time.monotonic()
 
     def report(phase: str, progress: float) -> None:
-        readiness.phase, readiness.progress = phase, progress
+        runtime.life.load(phase, progress)
         logger.info("%s (%.0f s)", phase, time.monotonic() - begun)
 
     try:
         # Decode workers take a second: they start while the engine's imports keep the other core busy.
-        await asyncio.gather(runtime.engine.start(report), preparer.warm_up())
+        await asyncio.gather(runtime.engine.start(report), runtime.pool.start())
         report("warming up", 0.95)
         await _warm_up(runtime.engine, runtime.settings)
     except Exception as error:
-        known = isinstance(error, EngineError)
-        logger.critical("start-up failed: %s", error, exc_info=None if known else error)
-        # The server owns the process: it is asked to end as an operator would ask, and ends by that signal.
-        os.kill(os.getpid(), signal.SIGTERM)
+        if not isinstance(error, EngineError | TranscriptionError):
+            logger.debug("start-up failed", exc_info=error)
+        supervisor.fail("start-up failed", error)
         return
     report("ready", 1.0)
-    readiness.ready = True
+    runtime.life.serve()
 
 
 async def _warm_up(engine: SpeechEngine, settings: Settings) -> None:

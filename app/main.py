@@ -12,7 +12,7 @@ from app.access import key_required
 from app.documentation import DESCRIPTION
 from app.lifespan import build_engine, serve
 from app.metrics import Metrics
-from app.middleware import REQUEST_ID_HEADER, LastResort, RequestContext
+from app.middleware import REQUEST_ID_HEADER, Interruption, LastResort, RequestContext
 from app.routers import batch, health, metrics, models, openai, transcribe
 from app.runtime import State
 from app.settings import Settings, load_settings
@@ -61,6 +61,7 @@ def create_app(settings: Settings | None = None, *, engine: SpeechEngine | None 
 
 def _add_middleware(app: FastAPI, settings: Settings, counts: Metrics) -> None:
     """From the innermost to the outermost."""
+    app.add_middleware(Interruption)
     app.add_middleware(LastResort)
     if settings.security.cors_origins:
         # No cookies and no other credentials of the browser's own are taken, so "*" gives nothing away. Any header is

@@ -58,7 +58,7 @@ class Metrics:
         )
         self._refusals = Counter(
             f"{PREFIX}_refusals",
-            "Uploads, files of a batch included, refused with 429 or 503 by error code.",
+            "Requests, or files of a batch, refused with 429 or 503 by error code.",
             ("reason",),
             registry=registry,
         )

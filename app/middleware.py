@@ -1,10 +1,10 @@
-"""Pure ASGI around every request: its id, its trace, its count, its line of access log, and headers of every answer."""
+"""Pure ASGI around every request: its id, count, line of access log, headers, an answer in any case, and its end."""
 
 import logging
 import re
 import time
 import uuid
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -13,6 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app import errors
 from app.logs import REQUEST_ID, escape
 from app.metrics import Metrics
+
+if TYPE_CHECKING:
+    from app.runtime import Runtime
 
 logger = logging.getLogger("app.access")
 
@@ -25,6 +28,23 @@ _SAFE_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 UNMATCHED: Final = "unmatched"
+
+
+class Interruption:
+    """Lets requests learn of the end of the service wherever they wait for their client.
+
+    See `LifeCycle.interrupting`.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection; anything but HTTP passes through."""
+        if scope["type"] == "http":
+            runtime: Runtime = scope["state"]["runtime"]
+            receive = runtime.life.interrupting(receive)
+        await self._app(scope, receive, send)
 
 
 class RequestContext:

@@ -1,30 +1,17 @@
-"""What lives as long as the service, and where its start-up stands."""
+"""What lives as long as the service."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
+from app.lifecycle import LifeCycle
 from app.metrics import Metrics
 from app.settings import Settings
+from app.transcription.admission import Admission
+from app.transcription.pool import Pool
 from app.transcription.service import Transcriber
+from app.transcription.turns import Turns
 from engine.interface import SpeechEngine
-
-LOADING_RETRY_SECONDS = 5.0
-
-
-@dataclass(slots=True)
-class Readiness:
-    """Changed by the lifespan alone.
-
-    Attributes:
-        phase: what goes on, in words.
-        progress: share of start-up that is done, 0 to 1.
-        ready: whether requests are served.
-    """
-
-    phase: str = "starting"
-    progress: float = 0.0
-    ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +21,10 @@ class Runtime:
     settings: Settings
     engine: SpeechEngine
     transcriber: Transcriber
-    readiness: Readiness
+    admission: Admission
+    turns: Turns
+    pool: Pool
+    life: LifeCycle
     metrics: Metrics
     spool: Path
     started: float  # Unix seconds

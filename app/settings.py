@@ -10,9 +10,18 @@ import re
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.keys import KeyRing, parse_entries
@@ -50,7 +59,7 @@ class Limits(_Section):
         max_sample_rate: of the sound stream, in Hz.
         max_prompt_characters: of the caller's context, prompt and hotwords together.
         decode_timeout_seconds: for decoding and segmenting one upload.
-        inference_timeout_seconds: for all segments of one upload, from the first to the last.
+        inference_timeout_seconds: for all segments of one upload, waiting for turns included.
     """
 
     max_upload_bytes: ByteSize = ByteSize(200 * 2**20)
@@ -68,18 +77,46 @@ class Concurrency(_Section):
     """How much goes on at once.
 
     Attributes:
-        running_requests: admitted to decoding and inference together.
-        queued_requests: that wait for a place; more are refused with 429.
-        segments_per_request: segments of one file that the engine holds at a time, so that it does not starve others.
-        files_per_batch: files of one batch that are worked on at a time; each of them counts as a running request.
+        max_requests: that are uploaded, wait or are worked on; more are refused with 429.
+        max_audio_seconds: of those requests, as far as they are not transcribed; more are refused with 429. Decoded
+            audio takes 64 kB of the spool folder a second.
+        segments_per_request: segments of one file that may be in the engine at a time.
+        files_per_batch: files of one batch that are worked on at a time.
         decode_workers: processes that decode and segment.
+        long_seconds: a file with more audio is long, and leaves room for others:
+        long_decodes: workers that may decode long files at a time. With one worker less than there are, a short clip
+            never waits for a long file to be decoded.
+        long_segments: places of the engine's `max_num_seqs` that long files may have together. The fewer, the less a
+            short clip is slowed down while long files run, and the slower are those.
     """
 
-    running_requests: PositiveInt = 32
-    queued_requests: Annotated[int, Field(ge=0)] = 256
+    max_requests: PositiveInt = 288
+    max_audio_seconds: Seconds = 12 * 3600.0
     segments_per_request: PositiveInt = 4
     files_per_batch: PositiveInt = 4
     decode_workers: PositiveInt = 2
+    long_seconds: Seconds = 60.0
+    long_decodes: PositiveInt = 1
+    long_segments: PositiveInt = 4
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.long_decodes > self.decode_workers:
+            msg = f"long_decodes = {self.long_decodes} is more than decode_workers = {self.decode_workers}; lower it"
+            raise ValueError(msg)
+        return self
+
+
+class Clients(_Section):
+    """What one client may take, where clients are told apart by their keys; not limited when unset.
+
+    Attributes:
+        max_requests: of one client at once.
+        requests_per_minute: of one client; a minute's worth may come at once.
+    """
+
+    max_requests: PositiveInt | None = None
+    requests_per_minute: PositiveInt | None = None
 
 
 class Guards(_Section):
@@ -108,6 +145,9 @@ class Server(_Section):
         spool_dir: folder for uploads and decoded audio while they are worked on, the system's when empty.
         keep_alive_seconds: longest silence of a stream before a comment is sent; proxies give up on what is silent,
             as a rule after 60 s. A stream whose first text takes longer begins with such a comment.
+        drain_seconds: that running work may take after SIGTERM before it is cut off; orchestrators should wait longer
+            before they kill.
+        stall_seconds: that the engine may have work and finish none of it before the service says that it is not ready.
         log_format: "json" for one JSON object a line.
         log_content: write the messages of unexpected exceptions, which may quote what a caller sent.
     """
@@ -118,6 +158,8 @@ class Server(_Section):
     model_aliases: tuple[str, ...] = ("whisper-1",)
     spool_dir: str = ""
     keep_alive_seconds: Seconds = 10.0
+    drain_seconds: Seconds = 30.0
+    stall_seconds: Seconds = 60.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["line", "json"] = "line"
     log_content: bool = False
@@ -182,9 +224,20 @@ class Settings(BaseSettings):
     engine: EngineConfig = EngineConfig()
     limits: Limits = Limits()
     concurrency: Concurrency = Concurrency()
+    clients: Clients = Clients()
     guards: Guards = Guards()
     server: Server = Server()
     security: Security = Security()
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.concurrency.long_segments > self.engine.max_num_seqs:
+            msg = (
+                f"concurrency.long_segments = {self.concurrency.long_segments} is more than "
+                f"engine.max_num_seqs = {self.engine.max_num_seqs}; lower it"
+            )
+            raise ValueError(msg)
+        return self
 
     @property
     def model_name(self) -> str:

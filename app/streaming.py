@@ -33,6 +33,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, Result]) -
 
     Raises:
         ClientGoneError: the client left first.
+        Exception: what `receive` raises because the service ends.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_disconnect(receive))
@@ -40,6 +41,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, Result]) -
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
+        leaving.result()
         msg = "the client closed the connection before the answer was complete"
         raise ClientGoneError(msg)
     finally:
@@ -86,6 +88,11 @@ class EventStream(Response):
             if not self._started:
                 raise
             scope["state"] |= {"late_status": 499, "error_code": ClientGoneError.code}
+        except Exception as error:  # the service ends: the work could not say so itself
+            if not self._started:
+                raise
+            await self._write(send, self._last_words(error))
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _run(self, send: Send) -> None:
         async def send_event(model: BaseModel) -> None:

@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import FrameType
 
 import httpx
 import uvicorn
@@ -29,8 +27,6 @@ async def own_service(settings: Settings, console: Console) -> AsyncIterator[str
     """
     logs.configure("error")
     logging.getLogger("app.access").disabled = True
-    # A start-up that fails asks the server to end, which passes the signal on to what was there before it.
-    before = signal.signal(signal.SIGTERM, _ignore)
     config = uvicorn.Config(
         # Nobody else uses it, so it asks for no key.
         create_app(settings.model_copy(update={"security": Security()})),
@@ -49,11 +45,6 @@ async def own_service(settings: Settings, console: Console) -> AsyncIterator[str
     finally:
         server.should_exit = True
         await serving
-        signal.signal(signal.SIGTERM, before)
-
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    del number, frame
 
 
 async def _until_ready(server: uvicorn.Server, serving: "asyncio.Task[None]") -> str:

@@ -4,7 +4,7 @@ import asyncio
 
 from fastapi import APIRouter, Request
 
-from app.dependencies import ReadyRuntimeDep, SpoolDep
+from app.dependencies import ReadyRuntimeDep, SpoolDep, TicketDep
 from app.documentation import ERROR_RESPONSES, batch_body
 from app.errors import explain
 from app.routers.transcribe import note_audio, options_of, render_body
@@ -22,7 +22,9 @@ router = APIRouter(tags=["transcription"])
     responses=ERROR_RESPONSES,
     openapi_extra={"requestBody": batch_body(BatchFields)},
 )
-async def transcribe_batch(request: Request, runtime: ReadyRuntimeDep, spool: SpoolDep) -> BatchResponse:
+async def transcribe_batch(
+    request: Request, runtime: ReadyRuntimeDep, ticket: TicketDep, spool: SpoolDep
+) -> BatchResponse:
     """Send each file as an `audio` part of one form; the other fields hold for all.
 
     The answer is 200 with a status for each file, whatever became of them: one bad file does not fail the rest.
@@ -37,7 +39,9 @@ async def transcribe_batch(request: Request, runtime: ReadyRuntimeDep, spool: Sp
         try:
             file.check()
             async with places:
-                transcript = await runtime.transcriber.transcribe(file.path, options, request_id=request_id)
+                transcript = await runtime.transcriber.transcribe(
+                    file.path, options, request_id=request_id, ticket=ticket
+                )
         except Exception as error:  # told to the caller, and logged where it is ours
             fault = explain(request, error)
             return FileResult(index=index, name=file.name, status=fault.status, error=fault.detail)

@@ -1,12 +1,13 @@
 """Probes, and what serves."""
 
+import math
 from dataclasses import asdict
 from importlib.metadata import version
 
 from fastapi import APIRouter, Response, status
 
 from app.dependencies import RuntimeDep
-from app.runtime import LOADING_RETRY_SECONDS, Runtime
+from app.runtime import Runtime
 from app.schemas.service import EngineReport, Liveness, ReadinessReport
 from engine.interface import EngineError
 
@@ -24,25 +25,25 @@ async def live() -> Liveness:
 @probes.get(
     "/health/ready",
     summary="Requests are served",
-    responses={503: {"model": ReadinessReport, "description": "loading, shutting down, or the engine has failed"}},
+    responses={503: {"model": ReadinessReport, "description": "loading, draining, or the engine stalls or has failed"}},
 )
 async def ready(response: Response, runtime: RuntimeDep) -> ReadinessReport:
     """Send traffic only while this answers 200."""
     report = await _readiness(runtime)
     if not report.ready:
         response.status_code = status.HTTP_503_SERVICE_UNAVAILABLE
-        response.headers["Retry-After"] = str(int(LOADING_RETRY_SECONDS))
+        response.headers["Retry-After"] = str(math.ceil(runtime.life.retry_seconds))
     return report
 
 
 async def _readiness(runtime: Runtime) -> ReadinessReport:
-    readiness = runtime.readiness
-    if readiness.ready:
+    life = runtime.life
+    if life.ready:
         try:
             await runtime.engine.check_health()
         except EngineError:
             return ReadinessReport(ready=False, phase="the engine has failed", progress=0.0)
-    return ReadinessReport(ready=readiness.ready, phase=readiness.phase, progress=readiness.progress)
+    return ReadinessReport(ready=life.ready, phase=life.phase, progress=life.progress)
 
 
 @router.get("/v1/engine", summary="What serves")

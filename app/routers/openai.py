@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from app.dependencies import ReadyRuntimeDep, SpoolDep
+from app.dependencies import ReadyRuntimeDep, SpoolDep, TicketDep
 from app.documentation import ERROR_RESPONSES, TRANSCRIPT_RESPONSE, audio_body
 from app.routers.transcribe import answer
 from app.schemas.requests import OpenAITranscriptionFields, TranslationFields
@@ -19,10 +19,12 @@ router = APIRouter(tags=["OpenAI"])
     response_class=Response,
     openapi_extra={"requestBody": audio_body("file", OpenAITranscriptionFields, raw=False)},
 )
-async def create_transcription(request: Request, runtime: ReadyRuntimeDep, spool: SpoolDep) -> Response:
+async def create_transcription(
+    request: Request, runtime: ReadyRuntimeDep, ticket: TicketDep, spool: SpoolDep
+) -> Response:
     """For clients of OpenAI's SDKs: the audio as `file` of a form."""
     upload = await read_upload(request, spool, runtime.settings.limits, raw_allowed=False)
-    return await answer(request, runtime, upload, OpenAITranscriptionFields)
+    return await answer(request, runtime, ticket, upload, OpenAITranscriptionFields)
 
 
 @router.post(
@@ -32,11 +34,13 @@ async def create_transcription(request: Request, runtime: ReadyRuntimeDep, spool
     response_class=Response,
     openapi_extra={"requestBody": audio_body("file", TranslationFields, raw=False)},
 )
-async def create_translation(request: Request, runtime: ReadyRuntimeDep, spool: SpoolDep) -> Response:
+async def create_translation(
+    request: Request, runtime: ReadyRuntimeDep, ticket: TicketDep, spool: SpoolDep
+) -> Response:
     """Refused with 422 where the profile's model does not translate (`engine.tasks`)."""
     settings = runtime.settings
     if "translate" not in settings.engine.tasks:
         msg = f"the model {settings.model_name} does not translate; transcribe with /v1/audio/transcriptions"
         raise InvalidFieldError(msg, param="model", code="task_not_served")
     upload = await read_upload(request, spool, settings.limits, raw_allowed=False)
-    return await answer(request, runtime, upload, TranslationFields, "translate")
+    return await answer(request, runtime, ticket, upload, TranslationFields, task="translate")

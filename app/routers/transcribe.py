@@ -5,13 +5,14 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.dependencies import ReadyRuntimeDep, SpoolDep
+from app.dependencies import ReadyRuntimeDep, SpoolDep, TicketDep
 from app.documentation import ERROR_RESPONSES, TRANSCRIPT_RESPONSE, audio_body
 from app.runtime import Runtime
 from app.schemas.events import TextDelta, TextDone, TextSegment
 from app.schemas.requests import BatchFields, Channels, CommonFields, ResponseFormat, TranscriptionFields, parse_fields
 from app.schemas.responses import TranscriptionResponse, VerboseTranscriptionResponse
 from app.streaming import EventStream, SendEvent, while_connected
+from app.transcription.admission import Ticket
 from app.transcription.exceptions import InvalidFieldError, Limit, UnknownModelError
 from app.transcription.formats import to_srt, to_text, to_vtt
 from app.transcription.languages import parse_language
@@ -31,18 +32,24 @@ _PLAIN = {ResponseFormat.TEXT: to_text, ResponseFormat.SRT: to_srt, ResponseForm
     response_class=Response,
     openapi_extra={"requestBody": audio_body("audio", TranscriptionFields, raw=True)},
 )
-async def transcribe(request: Request, runtime: ReadyRuntimeDep, spool: SpoolDep) -> Response:
+async def transcribe(request: Request, runtime: ReadyRuntimeDep, ticket: TicketDep, spool: SpoolDep) -> Response:
     """Send the audio as `audio` (or `file`) of a form, or as the bare body with the fields in the query.
 
     The container and codec are found from the bytes: wav, flac, mp3, ogg, opus, m4a, mp4, webm, aac, amr, wma, aiff,
     caf and au, whatever the name or the declared type says. A file without speech gives an empty text.
     """
     upload = await read_upload(request, spool, runtime.settings.limits, raw_allowed=True)
-    return await answer(request, runtime, upload, TranscriptionFields)
+    return await answer(request, runtime, ticket, upload, TranscriptionFields)
 
 
 async def answer(
-    request: Request, runtime: Runtime, upload: Upload, schema: type[CommonFields], task: Task = "transcribe"
+    request: Request,
+    runtime: Runtime,
+    ticket: Ticket,
+    upload: Upload,
+    schema: type[CommonFields],
+    *,
+    task: Task = "transcribe",
 ) -> Response:
     """Transcribe and render; the response of a stream does both itself."""
     fields = parse_fields(schema, upload.fields)
@@ -52,14 +59,14 @@ async def answer(
     async def stream(send_event: SendEvent) -> TextDone:
         audience = _Stream(send_event, segments=fields.response_format is ResponseFormat.VERBOSE_JSON)
         transcript = await runtime.transcriber.transcribe(
-            upload.path, options, request_id=request_id, audience=audience
+            upload.path, options, request_id=request_id, ticket=ticket, audience=audience
         )
         note_audio(request, transcript)
         return TextDone.of(transcript)
 
     if isinstance(fields, TranscriptionFields) and fields.stream:
         return EventStream(request, stream, keep_alive_seconds=runtime.settings.server.keep_alive_seconds)
-    work = runtime.transcriber.transcribe(upload.path, options, request_id=request_id)
+    work = runtime.transcriber.transcribe(upload.path, options, request_id=request_id, ticket=ticket)
     transcript = await while_connected(request.receive, work)
     note_audio(request, transcript)
     response = render(transcript, fields)

@@ -13,7 +13,10 @@
     |   `-- EmptyAudioError             sound without samples
     `-- UnavailableError              ours
         |-- OverloadedError             the queue is full
-        |-- NotReadyError               loading or draining
+        |   |-- ClientBusyError           one client has too many requests at once
+        |   `-- RateLimitedError          one client asks too often
+        |-- NotReadyError               loading, or nothing comes of what waits
+        |   `-- ShuttingDownError         draining, or cut off at the end of the grace time
         |-- PreparationError            a decode worker failed
         |-- PreparationTimeoutError     decoding took too long
         `-- InferenceTimeoutError       the engine took too long
@@ -158,8 +161,20 @@ class OverloadedError(UnavailableError):
         self.retry_after = retry_after
 
 
+class ClientBusyError(OverloadedError):
+    """One client has as many requests at once as it may."""
+
+    code = "too_many_requests_at_once"
+
+
+class RateLimitedError(OverloadedError):
+    """One client asks more often than it may."""
+
+    code = "rate_limited"
+
+
 class NotReadyError(UnavailableError):
-    """The service is loading or draining.
+    """The service cannot serve at this moment.
 
     Attributes:
         retry_after: seconds after which asking again makes sense.
@@ -170,6 +185,12 @@ class NotReadyError(UnavailableError):
     def __init__(self, message: str, *, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class ShuttingDownError(NotReadyError):
+    """The service is about to end."""
+
+    code = "shutting_down"
 
 
 class PreparationError(UnavailableError):

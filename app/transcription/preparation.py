@@ -2,15 +2,11 @@
 
 import hashlib
 import logging
-import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
 
 import anyio
-import anyio.to_process
 import anyio.to_thread
 import numpy as np
 
@@ -22,31 +18,34 @@ from app.transcription.exceptions import (
     TranscriptionError,
 )
 from app.transcription.mixing import Channels
-from app.transcription.types import AudioLimits, PreparationPlan, PreparedAudio
+from app.transcription.pool import Pool, WorkerLostError
+from app.transcription.types import AudioLimits, Postponed, PreparationPlan, PreparedAudio
 from engine.interface import SAMPLE_RATE
 
 logger = logging.getLogger(__name__)
 
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
-
 ATTEMPTS = 2  # a worker may be lost to the machine (memory, an operator); twice on the same file is the file
+
+Learn = Callable[[float], None]
+"""Takes the seconds of a file, as soon as it is known to be long."""
 
 
 class Preparer:
     """Decodes uploads in a bounded number of worker processes.
 
-    Workers belong to the event loop of the first call and end with it. Beyond the first one, those that have been
-    idle for five minutes are given up at the next call and made again when they are needed (about a second). A worker
-    runs the program's main module again, under another name: what that imports at its top, every worker imports.
+    Nobody knows how long a file is before it is decoded, so all begin alike, in order of arrival. One that turns out
+    to be long goes on only while fewer long ones than there are workers do; else it gives its worker back and waits
+    for others of its kind. So a short clip waits for short ones alone, but where there is a single worker.
     """
 
     def __init__(
         self,
         *,
         limits: AudioLimits,
-        workers: int,
+        pool: Pool,
+        long_decodes: int,
         timeout_seconds: float,
+        long_seconds: float = 60.0,
         max_segment_seconds: float = 30.0,
         target_segment_seconds: float | None = None,
     ) -> None:
@@ -54,7 +53,8 @@ class Preparer:
 
         Args:
             limits: for every upload.
-            workers: processes, and so the uploads decoded at once; others wait in order.
+            pool: of workers; as many uploads are decoded at once, others wait in order.
+            long_decodes: of those, how many may be longer than `long_seconds`.
             timeout_seconds: for one upload, waiting for a worker excluded.
             max_segment_seconds: the longest segment, at least 4.
             target_segment_seconds: see `segmentation.cut`.
@@ -63,32 +63,20 @@ class Preparer:
             limits=limits,
             max_samples=round(max_segment_seconds * SAMPLE_RATE),
             target_samples=round((target_segment_seconds or max_segment_seconds) * SAMPLE_RATE),
+            brief_samples=round(long_seconds * SAMPLE_RATE),
         )
-        self._workers = workers
+        self._pool = pool
+        self._long = anyio.CapacityLimiter(long_decodes)
         self._timeout_seconds = timeout_seconds
-        self._slots = anyio.CapacityLimiter(workers)
-        # Slots are taken before the clock starts, so anyio's own limit shall not hold anybody up.
-        self._unlimited = anyio.CapacityLimiter(math.inf)
-        self.workers_lost = 0  # that died or were killed at an upload
 
-    async def warm_up(self) -> None:
-        """Start all workers and load their libraries, so that the first uploads do not wait for that.
+    @property
+    def waiting(self) -> int:
+        """Uploads that wait for a worker or, being long, for a long one to end."""
+        return self._pool.waiting + self._long.statistics().tasks_waiting
 
-        Raises:
-            PreparationError: workers cannot be started.
-        """
-        try:
-            async with anyio.create_task_group() as group:
-                for _ in range(self._workers):
-                    group.start_soon(self._run, worker.isolate)
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-
-    def statistics(self) -> anyio.CapacityLimiterStatistics:
-        """Uploads that are being decoded and that wait."""
-        return self._slots.statistics()
-
-    async def prepare(self, source: Path, target: Path, *, separate: bool = False) -> PreparedAudio:
+    async def prepare(
+        self, source: Path, target: Path, *, separate: bool = False, learn: Learn = lambda _: None
+    ) -> PreparedAudio:
         """Decode `source` into `target` and find the segments.
 
         Both files stay the caller's to remove, whatever happens. Cancellation kills the worker at once.
@@ -103,54 +91,53 @@ class Preparer:
             PreparationTimeoutError: the worker took too long and was killed.
             PreparationError: workers do not work.
         """
-        plan = replace(self._plan, separate=separate)
+        job = (str(source), str(target), replace(self._plan, separate=separate))
         for _ in range(ATTEMPTS):
             try:
-                return await self._run(worker.prepare, str(source), str(target), plan)
-            except anyio.BrokenWorkerProcess:
+                return await self._attempt(job, learn)
+            except WorkerLostError:
                 digest = await anyio.to_thread.run_sync(_digest, source)
                 logger.warning("a decode worker died on an upload with SHA-256 %s", digest)
-        await self._run(worker.isolate)  # raises if it is not the file, but the machine
         raise CorruptAudioError("The decoder crashes on this file.", param="audio")
 
-    async def _run(self, function: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
-        """Call a function in a worker that is known to work.
+    async def _attempt(self, job: tuple[str, str, PreparationPlan], learn: Learn) -> PreparedAudio:
+        prepared = await self._brief(job, learn)
+        if isinstance(prepared, Postponed):
+            async with self._long:
+                prepared = await self._run(job)
+        assert isinstance(prepared, PreparedAudio)
+        return prepared
 
-        Raises:
-            anyio.BrokenWorkerProcess: the worker died at it.
-        """
-        async with self._slots:
-            await self._ready_worker()
+    async def _brief(self, job: tuple[str, str, PreparationPlan], learn: Learn) -> PreparedAudio | Postponed:
+        """Decode a file of unknown length, all of it where it is short or others of its kind leave a place."""
+        token = object()
+
+        def may_go_on(seconds: float) -> bool:
+            learn(seconds)
             try:
-                with anyio.fail_after(self._timeout_seconds):
-                    return await anyio.to_process.run_sync(function, *args, cancellable=True, limiter=self._unlimited)
-            except TimeoutError:
-                self.workers_lost += 1
-                raise PreparationTimeoutError(
-                    f"Decoding took longer than {self._timeout_seconds:g} s and was given up."
-                ) from None
-            except TranscriptionError:
-                raise
-            except anyio.BrokenWorkerProcess:
-                self.workers_lost += 1
-                raise
-            except Exception as error:
-                raise PreparationError("A decode worker failed.") from error
+                self._long.acquire_on_behalf_of_nowait(token)
+            except anyio.WouldBlock:
+                return False
+            return True
 
-    async def _ready_worker(self) -> None:
-        """Leave a working worker idle, which the next call in this task takes.
+        try:
+            return await self._run(job, may_go_on)
+        finally:
+            if token in self._long.statistics().borrowers:
+                self._long.release_on_behalf_of(token)
 
-        Costs a millisecond where one is there. Where one has to be started, it starts in peace: anyio loses track of
-        a worker whose start is cancelled. Idle workers that have died are discarded on the way.
-        """
-        with anyio.CancelScope(shield=True):
-            for _ in range(self._workers):
-                with suppress(anyio.BrokenWorkerProcess, ProcessLookupError):
-                    return await anyio.to_process.run_sync(worker.isolate, limiter=self._unlimited)
-            try:
-                return await anyio.to_process.run_sync(worker.isolate, limiter=self._unlimited)
-            except Exception as error:
-                raise PreparationError("A decode worker cannot be started.") from error
+    async def _run(
+        self, job: tuple[str, str, PreparationPlan], may_go_on: Callable[[float], bool] | None = None
+    ) -> PreparedAudio | Postponed:
+        try:
+            return await self._pool.run(worker.prepare, *job, seconds=self._timeout_seconds, answer=may_go_on)
+        except TimeoutError:
+            msg = f"Decoding took longer than {self._timeout_seconds:g} s and was given up."
+            raise PreparationTimeoutError(msg) from None
+        except (TranscriptionError, WorkerLostError):
+            raise
+        except Exception as error:
+            raise PreparationError("A decode worker failed.") from error
 
 
 def map_waveform(path: Path, prepared: PreparedAudio) -> Channels:

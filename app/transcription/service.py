@@ -3,22 +3,22 @@
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from app.transcription.admission import Admission
+from app.transcription.admission import Share, Ticket
 from app.transcription.exceptions import InferenceTimeoutError
 from app.transcription.guards import PROMPT_ECHO, REPETITION, SPECIAL_TOKENS, WRAPPER
-from app.transcription.hearing import OUTPUT_LIMIT, Heard, Listener
+from app.transcription.hearing import OUTPUT_LIMIT, Heard, Listener, Tell
 from app.transcription.mixing import Channels
 from app.transcription.observing import Observer, traced
 from app.transcription.preparation import Preparer, map_waveform
 from app.transcription.telling import Audience, Telling
 from app.transcription.transcript import StageSeconds, Transcript, TranscriptionOptions
-from app.transcription.types import AudioWarning, SegmentSpan
+from app.transcription.turns import Turns
+from app.transcription.types import AudioWarning, PreparedAudio, SegmentSpan
 from engine.interface import SAMPLE_RATE
 
 MOST_TIMES: Final = 10  # named in one warning
@@ -41,63 +41,81 @@ class _Turn:
 
 
 class Transcriber:
-    """Takes an upload through admission, preparation and the engine."""
+    """Takes an upload through preparation and the engine."""
 
     def __init__(
         self,
         *,
         listener: Listener,
         preparer: Preparer,
-        admission: Admission,
+        turns: Turns,
         observer: Observer,
         segments_per_request: int,
         inference_timeout_seconds: float,
     ) -> None:
         self._listener = listener
         self.preparer = preparer
-        self.admission = admission
+        self._turns = turns
         self._observer = observer
         self._segments_per_request = segments_per_request
         self._inference_timeout_seconds = inference_timeout_seconds
 
     async def transcribe(
-        self, upload: Path, options: TranscriptionOptions, *, request_id: str, audience: Audience | None = None
+        self,
+        upload: Path,
+        options: TranscriptionOptions,
+        *,
+        request_id: str,
+        ticket: Ticket,
+        audience: Audience | None = None,
     ) -> Transcript:
         """Transcribe one upload; the decoded waveform is written beside it.
 
         Cancellation aborts what the engine holds of it.
 
         Args:
+            ticket: of the request that the upload belongs to.
             audience: told in order of time, and waited for. Without one the engine is asked for whole texts, which
                 costs it less.
 
         Raises:
-            OverloadedError, InvalidInputError, PreparationError, PreparationTimeoutError, InferenceTimeoutError,
+            InvalidInputError, PreparationError, PreparationTimeoutError, InferenceTimeoutError,
             EngineError.
         """
         telling = Telling(options.text_language, audience)
         observer = self._observer
-        async with self.admission.permit() as queue_seconds:
-            observer.stage("queue", queue_seconds)
+        begun = time.monotonic()
+        with ticket.share(upload) as share:
             decoded = upload.with_suffix(".waveform")
-            with traced("decode", queue_seconds=queue_seconds) as step:
-                prepared = await self.preparer.prepare(upload, decoded, separate=options.separate_channels)
-                step.set_attributes({"audio_seconds": prepared.seconds, "segment_seconds": prepared.segment_seconds})
+            with traced("decode") as step:
+                prepared = await self.preparer.prepare(
+                    upload, decoded, separate=options.separate_channels, learn=share.expect
+                )
+                step.set_attributes(
+                    {
+                        "audio_seconds": prepared.seconds,
+                        "decode_seconds": prepared.decode_seconds,
+                        "segment_seconds": prepared.segment_seconds,
+                    }
+                )
+            decode_ended = time.monotonic()
             observer.decoded(prepared.seconds)
             observer.stage("decode", prepared.decode_seconds)
             observer.stage("segment", prepared.segment_seconds)
-            begun = time.monotonic()
-            heard = []
+            _correct(share, prepared)
+            hearing = _Hearing(share, options, request_id, telling)
             if prepared.segments:
-                waveform = map_waveform(decoded, prepared)
                 with traced("inference", segments=len(prepared.segments)):
-                    heard = await self._hear_all(waveform, prepared.segments, options, request_id, telling)
-            stages = StageSeconds(
-                queue=queue_seconds,
-                decode=prepared.decode_seconds,
-                segment=prepared.segment_seconds,
-                inference=time.monotonic() - begun,
-            )
+                    await self._hear_all(map_waveform(decoded, prepared), prepared.segments, hearing)
+            ended = time.monotonic()
+        heard = hearing.heard
+        stages = StageSeconds(
+            queue=decode_ended - begun - prepared.decode_seconds - prepared.segment_seconds + hearing.queue_seconds,
+            decode=prepared.decode_seconds,
+            segment=prepared.segment_seconds,
+            inference=ended - decode_ended - hearing.queue_seconds,
+        )
+        observer.stage("queue", stages.queue)
         observer.stage("inference", stages.inference)
         named = {result.language for result in heard if result.language}
         transcript = Transcript(
@@ -115,67 +133,77 @@ class Transcriber:
         observer.transcribed(transcript)
         return transcript
 
-    async def _hear_all(
-        self,
-        waveform: Channels,
-        spans: tuple[SegmentSpan, ...],
-        options: TranscriptionOptions,
-        request_id: str,
-        telling: Telling,
-    ) -> list[Heard]:
+    async def _hear_all(self, waveform: Channels, spans: tuple[SegmentSpan, ...], hearing: "_Hearing") -> None:
         try:
             async with asyncio.timeout(self._inference_timeout_seconds):
-                return await self._hear_in_order(waveform, spans, options, request_id, telling)
+                await self._hear_in_order(waveform, spans, hearing)
         except TimeoutError:
             msg = f"transcribing took longer than {self._inference_timeout_seconds:g} s; send a shorter file"
             raise InferenceTimeoutError(msg) from None
 
-    async def _hear_in_order(
-        self,
-        waveform: Channels,
-        spans: tuple[SegmentSpan, ...],
-        options: TranscriptionOptions,
-        request_id: str,
-        telling: Telling,
-    ) -> list[Heard]:
-        """Results in order of time, with at most `segments_per_request` in the engine at once."""
+    async def _hear_in_order(self, waveform: Channels, spans: tuple[SegmentSpan, ...], hearing: "_Hearing") -> None:
+        """Results in order of time, with at most `segments_per_request` at once that have a turn or wait for one."""
         waiting = deque(enumerate(spans))
         running: deque[_Turn] = deque()
-        heard: list[Heard] = []
+        telling, options = hearing.telling, hearing.options
         try:
             while waiting or running:
                 while waiting and len(running) < self._segments_per_request:
                     index, span = waiting.popleft()
                     told: asyncio.Queue[str | None] = asyncio.Queue()
-                    hear = partial(
-                        self._listener.hear,
-                        waveform,
-                        index,
-                        span,
-                        options,
-                        request_id=f"{request_id}-{index}",
-                        tell=told.put_nowait if telling.has_audience else None,
-                    )
-                    task = asyncio.create_task(_hear_traced(index, span, hear))
+                    tell = told.put_nowait if telling.has_audience else None
+                    task = asyncio.create_task(self._hear(waveform, index, span, hearing, tell))
                     task.add_done_callback(partial(_end, told))
                     running.append(_Turn(task, told, bool(waiting) and span.overlaps(waiting[0][1])))
                 turn = running[0]
                 if telling.has_audience:
-                    channel = spans[len(heard)].channel + 1 if options.separate_channels else None
+                    channel = spans[len(hearing.heard)].channel + 1 if options.separate_channels else None
                     await telling.follow(turn.told.get, channel, overlaps_next=turn.overlaps_next)
-                heard.append(await turn.task)
+                hearing.heard.append(await turn.task)
                 running.popleft()
-                await telling.complete(heard[-1].segment, overlaps_next=turn.overlaps_next)
+                await telling.complete(hearing.heard[-1].segment, overlaps_next=turn.overlaps_next)
         finally:
             for turn in running:
                 turn.task.cancel()
             await asyncio.gather(*(turn.task for turn in running), return_exceptions=True)
+
+    async def _hear(
+        self, waveform: Channels, index: int, span: SegmentSpan, hearing: "_Hearing", tell: Tell | None
+    ) -> Heard:
+        arrived = time.monotonic()
+        async with self._turns.turn(hearing.share):
+            if index == 0:
+                hearing.queue_seconds = time.monotonic() - arrived
+            with traced("segment", index=index, start=span.start / SAMPLE_RATE, end=span.end / SAMPLE_RATE):
+                heard = await self._listener.hear(
+                    waveform, index, span, hearing.options, request_id=f"{hearing.request_id}-{index}", tell=tell
+                )
+        hearing.share.done((span.end - span.start) / SAMPLE_RATE)
         return heard
 
 
-async def _hear_traced(index: int, span: SegmentSpan, hear: Callable[[], Coroutine[Any, Any, Heard]]) -> Heard:
-    with traced("segment", index=index, start=span.start / SAMPLE_RATE, end=span.end / SAMPLE_RATE):
-        return await hear()
+@dataclass(slots=True)
+class _Hearing:
+    """One file on its way through the engine.
+
+    Attributes:
+        heard: results in order of time.
+        queue_seconds: that its first segment waited for a turn.
+    """
+
+    share: Share
+    options: TranscriptionOptions
+    request_id: str
+    telling: Telling
+    heard: list[Heard] = field(default_factory=list)
+    queue_seconds: float = 0.0
+
+
+def _correct(share: Share, prepared: PreparedAudio) -> None:
+    """The length is known now, and that nothing is left to do about what is not speech."""
+    speech = sum(span.end - span.start for span in prepared.segments) / SAMPLE_RATE
+    share.expect(max(prepared.seconds, speech))  # of several channels, more may be spoken than time goes by
+    share.done(share.seconds - speech)
 
 
 def _explain(heard: list[Heard]) -> list[AudioWarning]:

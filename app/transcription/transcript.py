@@ -65,10 +65,10 @@ class StageSeconds:
     """Where the time of a request went, in seconds.
 
     Attributes:
-        queue: until the request was admitted.
+        queue: waiting for a decode worker, and for the first turn at the engine.
         decode: from bytes to a waveform.
         segment: finding speech.
-        inference: from the first segment's arrival at the engine to the last text.
+        inference: from the first segment's turn at the engine to the last text.
     """
 
     queue: float = 0.0

@@ -29,12 +29,14 @@ class PreparationPlan:
 
     Attributes:
         max_samples, target_samples: of a segment, see `segmentation.cut`.
+        brief_samples: a file with more of them is long, and may have to wait for others of its kind.
         separate: keep the channels and find the segments of each; else they are mixed.
     """
 
     limits: AudioLimits
     max_samples: int
     target_samples: int
+    brief_samples: int
     separate: bool = False
 
 
@@ -89,3 +91,14 @@ class PreparedAudio:
     warnings: tuple[AudioWarning, ...]
     decode_seconds: float
     segment_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """An upload that was not decoded yet, as it is long and others of its kind are being decoded.
+
+    Attributes:
+        seconds: that it is thought to have.
+    """
+
+    seconds: float

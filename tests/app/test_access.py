@@ -9,7 +9,8 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Mount, Route
 
 from app.main import create_app
-from engine.scripted import ScriptedEngine
+from engine.interface import SpeechRequest
+from engine.scripted import Act, ScriptedEngine
 from tests.audio_factory import clip, pcm16, wav
 from tests.conftest import Client, MakeClient, lifespan_client, settings_with, until_ready
 from tests.live import live
@@ -167,3 +168,30 @@ async def test_the_holder_of_the_key_is_known_to_what_serves_the_request(
 
     clients = [getattr(record, "client", None) for record in caplog.records if record.name == "app.access"]
     assert clients == ["team-a", None]
+
+
+async def test_the_limits_of_a_client_hold_by_the_name_of_its_key(make_client: MakeClient) -> None:
+    keys = f"team-a {KEY}, team-a a-second-key-of-team-a, team-b another-key-of-the-tests"
+    gate, arrived = asyncio.Event(), asyncio.Event()
+
+    def script(request: SpeechRequest) -> Act:
+        if request.request_id == "warm-up":
+            return Act()
+        arrived.set()
+        return Act(gate=gate)
+
+    limits = {"security": {"api_keys": keys}, "clients": {"max_requests": 1}}
+    async with make_client(ScriptedEngine(script), **limits) as client:
+        held = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}, headers=FORMS[0]))
+        await arrived.wait()
+        same = await client.post("/v1/transcribe", content=SPEECH, headers={"X-API-Key": "a-second-key-of-team-a"})
+        arrived.clear()
+        theirs = {"X-API-Key": "another-key-of-the-tests", "X-Request-ID": "theirs"}
+        other = asyncio.create_task(client.post("/v1/transcribe", content=SPEECH, headers=theirs))
+        await arrived.wait()
+        gate.set()
+        answers = await asyncio.gather(held, other)
+
+    assert same.status_code == 429
+    assert same.json()["error"]["code"] == "too_many_requests_at_once"
+    assert [answer.status_code for answer in answers] == [200, 200]

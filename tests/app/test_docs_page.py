@@ -2,11 +2,9 @@ import base64
 import hashlib
 import re
 
-import httpx
-
 from app.main import create_app
 from engine.scripted import ScriptedEngine
-from tests.conftest import Client, settings_with
+from tests.conftest import Client, lifespan_client, settings_with
 
 
 async def test_only_the_pages_own_scripts_run(scripted_client: Client) -> None:
@@ -23,8 +21,9 @@ async def test_only_the_pages_own_scripts_run(scripted_client: Client) -> None:
 
 async def test_the_policy_follows_the_page_behind_a_prefix() -> None:
     app = create_app(settings_with(), engine=ScriptedEngine())
-    async with Client(transport=httpx.ASGITransport(app, root_path="/speech"), base_url="http://omnihear") as client:
-        answer = await client.get("/docs")
+    app.root_path = "/speech"  # as uvicorn's --root-path sets it
+    async with lifespan_client(app) as client:
+        answer = await client.get("/speech/docs")
 
     (inline,) = re.findall(r"<script>(.*?)</script>", answer.text, re.DOTALL)
     assert "/speech/openapi.json" in inline

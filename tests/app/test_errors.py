@@ -274,7 +274,7 @@ async def test_a_full_queue_refuses_with_an_honest_time(make_client: MakeClient)
         arrived.set()
         return Act(words=("done",), gate=gate)
 
-    async with make_client(ScriptedEngine(script), concurrency={"running_requests": 1, "queued_requests": 0}) as client:
+    async with make_client(ScriptedEngine(script), concurrency={"max_requests": 1}) as client:
         running = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
         await arrived.wait()
         refused = await client.post("/v1/transcribe", files={"file": SPEECH})
@@ -284,7 +284,7 @@ async def test_a_full_queue_refuses_with_an_honest_time(make_client: MakeClient)
     error = check(refused, 429, "overloaded")
     assert int(refused.headers["Retry-After"]) >= 1
     assert isinstance(error["limit"], dict)
-    assert error["limit"]["setting"] == "OMNIHEAR_CONCURRENCY_QUEUED_REQUESTS"
+    assert error["limit"]["setting"] == "OMNIHEAR_CONCURRENCY_MAX_REQUESTS"
     assert answer.status_code == 200
 
 

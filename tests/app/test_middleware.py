@@ -92,7 +92,7 @@ async def test_a_full_queue_is_told_to_pages_too(make_client: MakeClient) -> Non
 
     settings: dict[str, Any] = {
         "security": {"cors_origins": (PAGE,)},
-        "concurrency": {"running_requests": 1, "queued_requests": 0},
+        "concurrency": {"max_requests": 1},
     }
     async with make_client(ScriptedEngine(script), **settings) as client:
         running = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))

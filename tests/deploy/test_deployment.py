@@ -21,7 +21,7 @@ DEPLOY = ROOT / "deploy"
 DOCKERFILES = sorted(DEPLOY.glob("Dockerfile.*[!e]"))
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 PORT = Server().port
-DRAIN_SECONDS = 30  # what the service gives running work after SIGTERM
+DRAIN_SECONDS = Server().drain_seconds
 
 
 def instructions(dockerfile: Path) -> list[tuple[str, str]]:

@@ -182,7 +182,7 @@ async def test_a_full_service_is_waited_for(folder: Path, monkeypatch: pytest.Mo
         return Act(words=("done",), gate=gate)
 
     arrived = asyncio.Event()
-    async with live(ScriptedEngine(script), concurrency={"running_requests": 1, "queued_requests": 0}) as client:
+    async with live(ScriptedEngine(script), concurrency={"max_requests": 1}) as client:
         other = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
         await arrived.wait()
         result = await run(client, folder / "a.wav")

@@ -1,17 +1,18 @@
 """Preparing uploads in worker processes, which stay small and may die."""
 
-import contextlib
 import hashlib
 import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
-import anyio.to_process
+import anyio.lowlevel
 import anyio.to_thread
 import numpy as np
 import psutil
@@ -28,42 +29,38 @@ from app.transcription.exceptions import (
     PreparationTimeoutError,
     TooLargeError,
 )
+from app.transcription.nursery import Nursery
+from app.transcription.pool import Pool
 from app.transcription.preparation import Preparer, map_waveform
 from app.transcription.segmentation import SpeechDetector, cut
-from app.transcription.types import AudioLimits, PreparationPlan, PreparedAudio
+from app.transcription.types import AudioLimits, Postponed, PreparationPlan, PreparedAudio
 from engine.interface import SAMPLE_RATE
 from tests import audio_factory as factory
 from tests.audio_factory import wav
+from tests.waiting import eventually
 
 CLIP = "library-us-female.wav"
 MIB = 1 << 20
 Result = TypeVar("Result")
 
 
-def make(*, limits: AudioLimits | None = None, n_workers: int = 1, timeout_seconds: float = 60) -> Preparer:
-    return Preparer(limits=limits or AudioLimits(), workers=n_workers, timeout_seconds=timeout_seconds)
-
-
-async def stop_idle_workers() -> None:
-    """Tests share an event loop, and with it the workers that earlier modules have left idle."""
-    with contextlib.suppress(LookupError):  # no worker was ever started
-        for process in anyio.to_process._process_pool_workers.get():
-            process.kill()
-            await process.wait()
-        anyio.to_process._process_pool_workers.get().clear()
-        anyio.to_process._process_pool_idle_workers.get().clear()
-    for stray in workers():  # anyio loses a worker whose start is cancelled, as clients that leave may do
-        stray.kill()
-    await anyio.to_thread.run_sync(psutil.wait_procs, workers(), 10)
+def make(pool: Pool, *, limits: AudioLimits | None = None, timeout_seconds: float = 60, **options: Any) -> Preparer:
+    options = {"long_decodes": 1, "long_seconds": 3600.0} | options
+    return Preparer(limits=limits or AudioLimits(), pool=pool, timeout_seconds=timeout_seconds, **options)
 
 
 @pytest.fixture(scope="module")
-async def preparer() -> Preparer:
-    """Keeps the event loop, and with it one worker, over the tests of this module."""
-    await stop_idle_workers()
-    warm = make()
-    await warm.warm_up()
-    return warm
+async def pool() -> AsyncIterator[Pool]:
+    """One worker, for the tests of this module."""
+    made = Pool(1)
+    await made.start()
+    yield made
+    await made.close()
+
+
+@pytest.fixture(scope="module")
+def preparer(pool: Pool) -> Preparer:
+    return make(pool)
 
 
 def put(path: Path, data: bytes) -> None:
@@ -113,12 +110,13 @@ def trap(tmp_path: Path) -> Iterator[Trap]:
 
 
 def workers() -> list[psutil.Process]:
-    children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in children if "anyio.to_process" in child.cmdline()]
+    """Of all pools of this process; tests leave none behind."""
+    nurseries = [child for child in psutil.Process().children() if "app.transcription.nursery" in child.cmdline()]
+    return [worker for each in nurseries for worker in each.children() if worker.status() != psutil.STATUS_ZOMBIE]
 
 
-async def in_worker(preparer: Preparer, function: Callable[..., Result], *args: object) -> Result:
-    return await preparer._run(function, *args)
+async def in_worker(pool: Pool, function: Callable[..., Result], *args: object) -> Result:
+    return await pool.run(function, *args, seconds=60)
 
 
 def peak_memory() -> int:
@@ -166,12 +164,11 @@ async def test_silence_has_no_segments(preparer: Preparer, upload: Path, target:
     assert (await preparer.prepare(upload, target)).segments == ()
 
 
-async def test_segment_lengths_are_those_asked_for(preparer: Preparer, upload: Path, target: Path) -> None:
+async def test_segment_lengths_are_those_asked_for(pool: Pool, preparer: Preparer, upload: Path, target: Path) -> None:
     put(upload, factory.encode(factory.clip("harbor-story-long.flac"), "flac"))
     long = (await preparer.prepare(upload, target)).segments
-    short = await Preparer(
-        limits=AudioLimits(), workers=1, timeout_seconds=60, max_segment_seconds=12, target_segment_seconds=6
-    ).prepare(upload, target)
+    cutting = make(pool, max_segment_seconds=12, target_segment_seconds=6)
+    short = await cutting.prepare(upload, target)
     assert len(long) == 2
     assert len(short.segments) > 4
     assert all(span.end - span.start <= 12 * SAMPLE_RATE for span in short.segments)
@@ -198,35 +195,36 @@ async def test_errors_arrive_whole(
     assert (caught.value.limit is None) == (error is not TooLargeError)
 
 
-async def test_workers_import_no_engine_and_no_http(preparer: Preparer) -> None:
-    modules = {name.partition(".")[0] for name in await in_worker(preparer, imported)}
+async def test_workers_import_no_engine_and_no_http(pool: Pool, preparer: Preparer) -> None:
+    modules = {name.partition(".")[0] for name in await in_worker(pool, imported)}
     assert {"av", "numpy", "onnxruntime", "soxr"} <= modules
     assert not {"torch", "vllm", "transformers", "fastapi", "starlette", "silero_vad"} & modules
 
 
-async def test_output_in_a_worker_does_not_disturb_its_answers(preparer: Preparer) -> None:
+async def test_output_in_a_worker_does_not_disturb_its_answers(pool: Pool, preparer: Preparer) -> None:
     (before,) = workers()
-    assert await in_worker(preparer, write_to_all_outputs) == "written"
+    assert await in_worker(pool, write_to_all_outputs) == "written"
     assert workers() == [before]
 
 
-async def test_a_worker_leaves_no_core_and_takes_bounded_memory(preparer: Preparer) -> None:
-    core, data = await in_worker(preparer, soft_limits)
+async def test_a_worker_leaves_no_core_and_takes_bounded_memory(pool: Pool, preparer: Preparer) -> None:
+    core, data = await in_worker(pool, soft_limits)
     assert core == 0
     assert 0 < data < 2 * worker.MEMORY_GROWTH
-    with pytest.raises(PreparationError) as caught:
-        await in_worker(preparer, allocate, worker.MEMORY_GROWTH)
-    assert isinstance(caught.value.__cause__, MemoryError)
+    with pytest.raises(MemoryError):
+        await in_worker(pool, allocate, worker.MEMORY_GROWTH)
 
 
-async def test_half_an_hour_takes_no_more_memory_than_seconds(preparer: Preparer, upload: Path, target: Path) -> None:
-    before = await in_worker(preparer, peak_memory)
+async def test_half_an_hour_takes_no_more_memory_than_seconds(
+    pool: Pool, preparer: Preparer, upload: Path, target: Path
+) -> None:
+    before = await in_worker(pool, peak_memory)
     story = factory.pcm16(factory.clip("harbor-story-long.flac"))
     put(upload, wav((story * 37)[: 2 * 1800 * SAMPLE_RATE]))
     prepared = await preparer.prepare(upload, target)
     assert prepared.seconds == 1800
     assert 60 <= len(prepared.segments) <= 80
-    assert await in_worker(preparer, peak_memory) - before < 32 * MIB
+    assert await in_worker(pool, peak_memory) - before < 32 * MIB
 
 
 def flac_bomb() -> bytes:
@@ -235,8 +233,8 @@ def flac_bomb() -> bytes:
     return factory.encode(silence, factory.Format("flac", "flac", 192_000, "7.1"), from_rate=192_000)
 
 
-async def test_bombs_are_refused_in_little_memory(preparer: Preparer, upload: Path, target: Path) -> None:
-    before = await in_worker(preparer, peak_memory)
+async def test_bombs_are_refused_in_little_memory(pool: Pool, preparer: Preparer, upload: Path, target: Path) -> None:
+    before = await in_worker(pool, peak_memory)
     bombs: dict[bytes, AudioLimits] = {
         wav(bytes(40 * MIB), rate=655_350, channels=8): AudioLimits(),
         wav(bytes(40 * MIB), rate=192_000, channels=8): AudioLimits(max_decoded_bytes=32 * MIB),
@@ -245,8 +243,8 @@ async def test_bombs_are_refused_in_little_memory(preparer: Preparer, upload: Pa
     for data, limits in bombs.items():
         put(upload, data)
         with pytest.raises(TooLargeError):
-            await make(limits=limits).prepare(upload, target)
-    assert await in_worker(preparer, peak_memory) - before < 64 * MIB
+            await make(pool, limits=limits).prepare(upload, target)
+    assert await in_worker(pool, peak_memory) - before < 64 * MIB
 
 
 async def test_broken_files_never_cost_a_worker(preparer: Preparer, upload: Path, target: Path) -> None:
@@ -272,40 +270,42 @@ async def test_cancelling_kills_the_worker_and_another_takes_over(
         held = await trap.sprung()
         group.cancel_scope.cancel()
     assert not held.is_running()
+    assert workers() == []
     assert (await preparer.prepare(upload, target)).segments
 
 
+@pytest.mark.parametrize("turns_of_the_loop", range(12))
 async def test_cancelling_while_a_worker_starts_leaves_none_behind(
-    preparer: Preparer, upload: Path, target: Path
+    turns_of_the_loop: int, pool: Pool, preparer: Preparer, upload: Path, target: Path
 ) -> None:
     (before,) = workers()
     before.kill()
     async with anyio.create_task_group() as group:
         group.start_soon(preparer.prepare, upload, target)
-        await anyio.wait_all_tasks_blocked()
+        for _ in range(turns_of_the_loop):
+            await anyio.lowlevel.checkpoint()
         group.cancel_scope.cancel()
-    await preparer.warm_up()
+    await eventually(lambda: len(workers()) == pool.idle, seconds=5)
+    await pool.start()
     assert len(workers()) == 1
     assert workers() != [before]
 
 
 async def test_a_decode_that_takes_too_long_is_given_up(
-    preparer: Preparer, trap: Trap, upload: Path, target: Path
+    pool: Pool, preparer: Preparer, trap: Trap, upload: Path, target: Path
 ) -> None:
     (before,) = workers()
     trap.hold_forever()
-    hasty = make(timeout_seconds=0.2)
     with pytest.raises(PreparationTimeoutError, match=r"0\.2 s"):
-        await hasty.prepare(trap.path, target)
-    assert hasty.workers_lost == 1
+        await make(pool, timeout_seconds=0.2).prepare(trap.path, target)
     assert not before.is_running()
     assert (await preparer.prepare(upload, target)).segments
 
 
 async def test_waiting_for_a_worker_does_not_count_as_decoding(
-    preparer: Preparer, trap: Trap, upload: Path, target: Path
+    pool: Pool, preparer: Preparer, trap: Trap, upload: Path, target: Path
 ) -> None:
-    crowded = make(timeout_seconds=30)
+    crowded = make(pool, timeout_seconds=30)
     async with anyio.create_task_group() as group:
         holding = anyio.CancelScope()
 
@@ -321,7 +321,7 @@ async def test_waiting_for_a_worker_does_not_count_as_decoding(
         await trap.sprung()
         group.start_soon(wait)
         await anyio.wait_all_tasks_blocked()
-        assert crowded.statistics().tasks_waiting == 1
+        assert crowded.waiting == 1
         assert not await anyio.Path(target).exists()
         holding.cancel()
 
@@ -331,7 +331,7 @@ def crash(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def crash_once(source: str, target: str, plan: PreparationPlan) -> PreparedAudio:
+def crash_once(source: str, target: str, plan: PreparationPlan, _: object) -> PreparedAudio | Postponed:
     """Stands in for a machine that ran out of memory."""
     mark = Path(source).with_suffix(".crashed")
     if not mark.exists():
@@ -354,7 +354,6 @@ async def test_a_file_that_crashes_the_decoder_is_the_callers_fault(
         patch.setattr(worker, "prepare", crash)
         with pytest.raises(CorruptAudioError, match="crashes"):
             await preparer.prepare(upload, target)
-    assert preparer.workers_lost == preparation.ATTEMPTS
     assert not before.is_running()
     digest = hashlib.sha256(data).hexdigest()
     logged = [record.getMessage() for record in caplog.records if record.name == preparation.__name__]
@@ -382,13 +381,12 @@ async def test_an_idle_worker_that_died_is_replaced(preparer: Preparer, upload: 
 async def test_workers_that_cannot_start_are_not_the_callers_fault(
     upload: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for running in workers():
-        running.kill()
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(PreparationError, match="cannot be started"):
-        await make().prepare(upload, target)
-    with pytest.raises(PreparationError, match="cannot be started"):
-        await make(n_workers=2).warm_up()
+    with closing(Nursery()) as barren:
+        with pytest.raises(PreparationError, match="cannot be started"):
+            await make(Pool(1, born_by=barren)).prepare(upload, target)
+        with pytest.raises(PreparationError, match="cannot be started"):
+            await Pool(2, born_by=barren).start()
 
 
 async def test_a_full_disk_is_not_the_callers_fault(preparer: Preparer, upload: Path) -> None:
@@ -398,6 +396,34 @@ async def test_a_full_disk_is_not_the_callers_fault(preparer: Preparer, upload: 
     assert str(upload) not in caught.value.message
 
 
-async def test_warm_up_starts_all_workers(preparer: Preparer) -> None:
-    await make(n_workers=2).warm_up()
-    assert len(workers()) == 2
+async def test_long_files_leave_a_worker_to_short_ones(upload: Path, target: Path, tmp_path: Path) -> None:
+    pair = Pool(2)
+    preparer = make(pair, long_seconds=10.0)
+    story = tmp_path / "story"
+    put(story, factory.encode(factory.clip("harbor-story-long.flac"), "flac"))
+    learnt: list[float] = []
+    async with anyio.create_task_group() as group:
+        held = object()  # stands for another long file
+        preparer._long.acquire_on_behalf_of_nowait(held)
+        group.start_soon(partial(preparer.prepare, story, target, learn=learnt.append))
+        await eventually(lambda: preparer.waiting == 1, seconds=30)
+        assert pair.busy == 0
+        assert (await preparer.prepare(upload, tmp_path / "short")).segments
+        assert preparer.waiting == 1
+        preparer._long.release_on_behalf_of(held)
+    await pair.close()
+    assert learnt == [pytest.approx(49.6, rel=0.1)]
+    assert pair.restarts == 0
+
+
+async def test_a_long_file_alone_is_decoded_in_one_go(
+    preparer: Preparer, pool: Pool, upload: Path, target: Path
+) -> None:
+    learnt: list[float] = []
+    put(upload, factory.encode(factory.clip("harbor-story-long.flac"), "flac"))
+    whole = await preparer.prepare(upload, target)
+    impatient = make(pool, long_seconds=10.0)
+    again = await impatient.prepare(upload, target, learn=learnt.append)
+    assert again.segments == whole.segments
+    assert len(learnt) == 1
+    assert impatient._long.borrowed_tokens == 0
