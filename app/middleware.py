@@ -93,6 +93,7 @@ class RequestContext:
         self._metrics.ended(route, status, state.get("error_code", ""), seconds)
         audio_seconds = state.get("audio_seconds")
         fields: dict[str, Any] = {
+            "request_id": state["request_id"],
             "method": scope["method"],
             "route": route,
             "status": status,
