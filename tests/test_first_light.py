@@ -157,3 +157,4 @@ def test_a_second_service_starts_by_uvicorns_factory_and_ends_without_orphans(tm
     assert len(family) >= 2
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
+    assert second.process.returncode == 0

@@ -3,17 +3,20 @@
 import asyncio
 import logging
 import random
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from app.runtime import Runtime
-from engine.interface import SpeechRequest
+from engine.async_engine import VllmEngine
 from engine.scripted import Act
 from tests.audio_factory import clip, pcm16, wav
-from tests.conftest import Figure
+from tests.conftest import Figure, settings_with
 from tests.live import eventually, live_runtime
 from tests.paced import PacedEngine
 
@@ -47,49 +50,56 @@ async def come_and_leave(host: str, port: int, number: int, moments: random.Rand
         writer.transport.abort()
 
 
-def left_over(runtime: Runtime, engine: PacedEngine) -> dict[str, int]:
+def left_over(runtime: Runtime, count: Callable[[], int]) -> dict[str, int]:
     return {
         "requests": runtime.admission.requests,
         "turns": runtime.turns.held + runtime.turns.waiting,
-        "engine requests": len(engine.running) + engine.working,
+        "engine requests": count(),
         "busy workers": runtime.pool.busy + runtime.pool.waiting,
         "spool folders": len(list(runtime.spool.iterdir())),
     }
+
+
+async def leave_all(client: httpx.AsyncClient, clients: int, at_once: int) -> Counter[str]:
+    """Let so many come and leave; says how far they came."""
+    address = urlsplit(str(client.base_url))
+    moments = random.Random(0)
+    places = asyncio.Semaphore(at_once)
+    how_far: Counter[str] = Counter()
+
+    async def one(number: int) -> None:
+        async with places:
+            how_far[await come_and_leave(str(address.hostname), address.port or 0, number, moments)] += 1
+
+    await asyncio.gather(*(one(number) for number in range(clients)))
+    return how_far
+
+
+async def seconds_until_free(runtime: Runtime, count: Callable[[], int]) -> float:
+    begun = time.monotonic()
+    await eventually(lambda: not any(left_over(runtime, count).values()), seconds=5)
+    return time.monotonic() - begun
+
+
+def statuses_in(caplog: pytest.LogCaptureFixture) -> Counter[int]:
+    accesses = [record.__dict__ for record in caplog.records if record.name == "app.access"]
+    return Counter(access["status"] for access in accesses if access["request_id"].startswith("leaves-"))
 
 
 async def test_five_hundred_clients_that_leave_leave_nothing_behind(
     figure: Figure, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "app.access")
-    moments = random.Random(0)
     before = asyncio.all_tasks()
-
-    def slowly(request: SpeechRequest) -> Act:
-        return Act(words=tuple(f"word{index} " for index in range(20)))
-
-    engine = PacedEngine(slowly, solo_rate=30, gain=3)
+    engine = PacedEngine(lambda _: Act(words=("word",) * 20), solo_rate=30, gain=3)
     async with live_runtime(engine, server={"spool_dir": str(tmp_path)}) as (client, runtime):
         serving = asyncio.all_tasks()
-        address = urlsplit(str(client.base_url))
-        assert address.hostname is not None
-        assert address.port is not None
-        places = asyncio.Semaphore(AT_ONCE)
-        how_far: Counter[str] = Counter()
-
-        async def one(number: int) -> None:
-            async with places:
-                how_far[await come_and_leave(str(address.hostname), int(address.port or 0), number, moments)] += 1
-
-        await asyncio.gather(*(one(number) for number in range(CLIENTS)))
-        loop = asyncio.get_running_loop()
-        left_at = loop.time()
-        await eventually(lambda: not any(left_over(runtime, engine).values()), seconds=5)
-        took = loop.time() - left_at
+        how_far = await leave_all(client, CLIENTS, AT_ONCE)
+        took = await seconds_until_free(runtime, lambda: len(engine.running) + engine.working)
         await eventually(lambda: asyncio.all_tasks() <= serving | before, seconds=5)
         answer = await client.post("/v1/transcribe", files={"file": SPEECH})
 
-    accesses = [record.__dict__ for record in caplog.records if record.name == "app.access"]
-    statuses = Counter(access["status"] for access in accesses if access["request_id"].startswith("leaves-"))
+    statuses = statuses_in(caplog)
     figure(
         f"{CLIENTS} clients left {dict(how_far)}, {runtime.pool.restarts} of them while a worker was decoding: "
         f"logged as {dict(statuses)}, all was free {took:.2f} s after the last"
@@ -99,4 +109,38 @@ async def test_five_hundred_clients_that_leave_leave_nothing_behind(
     assert set(statuses) <= {200, 499}
     assert statuses[499] > CLIENTS / 2
     assert {"while uploading", "before an answer", "while it was told"} <= set(how_far)
-    assert runtime.pool.restarts > 0  # some were being decoded
+    assert runtime.pool.restarts > 0
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+async def test_clients_leave_the_real_engine_idle_and_its_death_answers_those_that_wait(
+    figure: Figure, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "app.access")
+    engine = VllmEngine(settings_with().engine)
+    async with live_runtime(engine) as (client, runtime):
+        assert engine._llm is not None
+        core = engine._llm.output_processor
+        how_far = await leave_all(client, 40, 8)
+        took = await seconds_until_free(runtime, core.get_num_unfinished_requests)
+        alone = await client.post("/v1/transcribe", content=SPEECH)
+
+        waiting = [asyncio.create_task(client.post("/v1/transcribe", content=STORY)) for _ in range(6)]
+        await eventually(lambda: core.get_num_unfinished_requests() >= 4, seconds=60)
+        (process,) = engine._llm.engine_core.resources.engine_manager.processes
+        killed = time.monotonic()
+        process.kill()
+        answers = await asyncio.gather(*waiting)
+        answered = time.monotonic() - killed
+
+    figure(
+        f"40 clients left the real engine {dict(how_far)}: logged as {dict(statuses_in(caplog))}, free {took:.2f} s "
+        f"after the last; its death was answered after {answered:.2f} s"
+    )
+    assert alone.json()["text"].startswith("Good morning")
+    assert took < 1
+    assert {answer.status_code for answer in answers} == {503}
+    assert {answer.json()["error"]["code"] for answer in answers} == {"engine_dead"}
+    assert answered < 5
+    assert runtime.life.failed

@@ -1,0 +1,121 @@
+"""Faults of the parts, seen from the outside: who is hit by them, and who is not."""
+
+import asyncio
+import signal
+import time
+
+import numpy as np
+import psutil
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.main import create_app
+from engine.interface import SpeechRequest
+from engine.scripted import Act, ScriptedEngine
+from tests.audio_factory import clip, encode, pcm16, wav
+from tests.conftest import MakeClient, lifespan_client, settings_with, until_ready
+from tests.live import eventually, live_runtime
+
+SPEECH = wav(pcm16(clip("library-us-female.wav")))
+LONG = encode(np.tile(clip("harbor-story-long.flac"), 60), "opus")
+
+
+def busy_worker() -> psutil.Process | None:
+    """The one that has used the most processor time in the last moment."""
+    nurseries = [child for child in psutil.Process().children() if "app.transcription.nursery" in child.cmdline()]
+    workers = [worker for each in nurseries for worker in each.children()]
+    before = [sum(worker.cpu_times()[:2]) for worker in workers]
+    time.sleep(0.2)
+    used = [sum(worker.cpu_times()[:2]) - then for worker, then in zip(workers, before, strict=True)]
+    return workers[int(np.argmax(used))] if used and max(used) > 0.01 else None
+
+
+async def hit(number: signal.Signals) -> None:
+    """Send a signal to a worker that is decoding."""
+    while (worker := await asyncio.to_thread(busy_worker)) is None:
+        pass
+    worker.send_signal(number)
+
+
+async def test_a_worker_that_dies_twice_costs_one_request_and_no_other_notices() -> None:
+    async with live_runtime() as (client, runtime):
+        long = asyncio.create_task(client.post("/v1/transcribe", content=LONG))
+        for killed in (1, 2):
+            await hit(signal.SIGKILL)
+            await eventually(lambda: runtime.pool.restarts >= killed, seconds=10)  # noqa: B023
+            assert (await client.post("/v1/transcribe", content=SPEECH)).status_code == 200
+        failed = await long
+
+    assert failed.status_code == 415
+    assert failed.json()["error"]["code"] == "unsupported_or_corrupt"
+    assert runtime.pool.restarts == 2
+
+
+async def test_a_worker_that_hangs_costs_one_request_and_no_other_notices() -> None:
+    async with live_runtime(limits={"decode_timeout_seconds": 3.0}) as (client, runtime):
+        long = asyncio.create_task(client.post("/v1/transcribe", content=LONG))
+        await hit(signal.SIGSTOP)
+        assert (await client.post("/v1/transcribe", content=SPEECH)).status_code == 200
+        failed = await long
+        await eventually(lambda: runtime.pool.busy == 0, seconds=5)
+
+    assert failed.status_code == 504
+    assert failed.json()["error"]["code"] == "decode_timeout"
+    assert runtime.pool.restarts == 1
+
+
+async def test_an_engine_that_finishes_nothing_turns_ready_off_until_it_does(make_client: MakeClient) -> None:
+    gate = asyncio.Event()
+
+    def script(request: SpeechRequest) -> Act:
+        return Act(words=("late",), gate=None if request.request_id == "warm-up" else gate)
+
+    async with make_client(ScriptedEngine(script), server={"stall_seconds": 0.3}) as client:
+        stuck = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
+        while (stalled := await client.get("/health/ready")).status_code == 200:
+            pass
+        refused = await client.post("/v1/transcribe", files={"file": SPEECH})
+        gate.set()
+        late = await stuck
+        while (ready := await client.get("/health/ready")).status_code != 200:
+            pass
+
+    assert stalled.json()["phase"].startswith("stalled")
+    assert int(stalled.headers["Retry-After"]) >= 1
+    assert refused.status_code == 503
+    assert refused.json()["error"]["code"] == "not_ready"
+    assert late.json()["text"] == "late"
+    assert ready.json()["phase"] == "ready"
+
+
+async def test_an_idle_engine_is_no_stall(make_client: MakeClient) -> None:
+    async with make_client(server={"stall_seconds": 0.05}) as client:
+        await asyncio.sleep(0.5)
+        assert (await client.get("/health/ready")).status_code == 200
+
+
+class NamedClient:
+    """Stands for whatever checks keys: `request.state.client` is a name that is no secret."""
+
+    def __init__(self, app: ASGIApp, name: str) -> None:
+        self._app = app
+        self._name = name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["client"] = self._name
+        await self._app(scope, receive, send)
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_single_clients_are_limited_where_they_are_known(named: bool) -> None:
+    app = create_app(settings_with(clients={"requests_per_minute": 2}), engine=ScriptedEngine())
+    if named:
+        app.add_middleware(NamedClient, name="team-a")
+    async with lifespan_client(app) as client:
+        await until_ready(client)
+        answers = [await client.post("/v1/transcribe", files={"file": SPEECH}) for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 429 if named else 200]
+    if named:
+        assert answers[-1].json()["error"]["code"] == "rate_limited"
+        assert 20 <= int(answers[-1].headers["Retry-After"]) <= 30
