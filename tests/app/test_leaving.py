@@ -114,6 +114,7 @@ async def test_five_hundred_clients_that_leave_leave_nothing_behind(
 
 @pytest.mark.engine
 @pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("default")  # what vLLM and torch warn of while they load is theirs
 async def test_clients_leave_the_real_engine_idle_and_its_death_answers_those_that_wait(
     figure: Figure, caplog: pytest.LogCaptureFixture
 ) -> None:
