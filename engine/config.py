@@ -33,6 +33,8 @@ class EngineConfig(BaseModel):
         compile_mm_encoder: torch.compile of the audio encoder's layers.
         cudagraph_mm_encoder: CUDA graphs of the audio encoder.
         encoder_graph_budgets: audio tokens (25 a second) of each captured graph, ascending; empty for the defaults.
+        cudagraph_mode: CUDA graphs of the decoder as vLLM names them, None for its choice.
+        cudagraph_capture_sizes: tokens of a step that the decoder is captured for, ascending; empty for vLLM's choice.
         enforce_eager: run the decoder without torch.compile and CUDA graphs.
         load_format: "dummy" serves random weights, for measurements of speed.
     """
@@ -55,6 +57,8 @@ class EngineConfig(BaseModel):
     compile_mm_encoder: bool = False
     cudagraph_mm_encoder: bool = False
     encoder_graph_budgets: tuple[PositiveInt, ...] = ()
+    cudagraph_mode: Literal["NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"] | None = None
+    cudagraph_capture_sizes: tuple[PositiveInt, ...] = ()
     enforce_eager: bool = False
     load_format: Literal["auto", "safetensors", "dummy"] = "auto"
 
@@ -70,9 +74,11 @@ class EngineConfig(BaseModel):
         if "transcribe" not in self.tasks:
             msg = f'tasks = {list(self.tasks)}: "transcribe" must be among them'
             raise ValueError(msg)
-        if list(self.encoder_graph_budgets) != sorted(set(self.encoder_graph_budgets)):
-            msg = f"encoder_graph_budgets = {list(self.encoder_graph_budgets)}: must ascend without repeats"
-            raise ValueError(msg)
+        for name in ("encoder_graph_budgets", "cudagraph_capture_sizes"):
+            sizes = list(getattr(self, name))
+            if sizes != sorted(set(sizes)):
+                msg = f"{name} = {sizes}: must ascend without repeats"
+                raise ValueError(msg)
         if self.encoder_graph_budgets and not self.cudagraph_mm_encoder:
             msg = "encoder_graph_budgets is set but cudagraph_mm_encoder is false: set it to true, or drop the budgets"
             raise ValueError(msg)
@@ -99,6 +105,10 @@ def vllm_arguments(config: EngineConfig) -> dict[str, Any]:
     }
     if config.encoder_graph_budgets:
         compilation["encoder_cudagraph_token_budgets"] = list(config.encoder_graph_budgets)
+    if config.cudagraph_mode is not None:
+        compilation["cudagraph_mode"] = config.cudagraph_mode
+    if config.cudagraph_capture_sizes:
+        compilation["cudagraph_capture_sizes"] = list(config.cudagraph_capture_sizes)
     arguments: dict[str, Any] = {
         "model": config.model_path,
         "dtype": config.dtype,

@@ -87,9 +87,10 @@ def test_every_value_can_be_set_from_the_environment(
         tuple: {
             "languages": '["en", "de"]',
             "tasks": '["transcribe", "translate"]',
+            "cudagraph_capture_sizes": "[1, 2]",
             "cors_origins": '["https://app.example.org"]',
         }.get(key, '["x"]'),
-        type(None): "7",
+        type(None): {"cudagraph_mode": "FULL"}.get(key, "7"),
     }
     kind = next(kind for kind in (bool, int, float, str, SecretStr, tuple, type(None)) if isinstance(before, kind))
     monkeypatch.setenv(variable, str(before + 1) if kind is int else values[kind])
@@ -123,6 +124,7 @@ def test_a_profile_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
         ("[engine]\ncompile_mm_encoder = 3", ["engine.compile_mm_encoder = 3", "boolean"]),
         ("[engine]\nencoder_graph_budgets = [10]", ["encoder_graph_budgets", "cudagraph_mm_encoder"]),
         ("[engine]\ncudagraph_mm_encoder = true\nencoder_graph_budgets = [20, 10]", ["[20, 10]", "ascend"]),
+        ("[engine]\ncudagraph_capture_sizes = [8, 8]", ["[8, 8]", "ascend"]),
         ("[engine]\nmax_model_len = 500", ["max_model_len = 500", "raise it"]),
         ('[engine]\nlanguages = ["xx"]', ["languages", "xx", "en"]),
         ("[engine]\nlanguages = []", ["languages", "at least one"]),
