@@ -6,7 +6,7 @@ UV      := .uv/bin/uv
 STAMP   := .venv/.made-$(BACKEND)
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test test-fast check format openapi lock bench clean
+.PHONY: help install serve test test-fast check format openapi lock audit bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -43,6 +43,11 @@ lock: $(UV)  ## Resolve the pins anew (pyproject.toml -> requirements/)
 	@for backend in cpu cuda; do \
 	  $(UV) pip compile --quiet --no-config --universal --python-version 3.11 --no-header --no-annotate \
 	    --override requirements/overrides.txt --extra $$backend --extra dev pyproject.toml -o requirements/$$backend.txt || exit 1; \
+	done
+
+audit: $(UV)  ## Check the pins against PyPI's advisories (needs internet)
+	@for backend in cpu cuda; do \
+	  $(UV) tool run --from pip-audit==2.10.1 pip-audit --strict --disable-pip --no-deps -r requirements/$$backend.txt || exit 1; \
 	done
 
 clean:  ## Remove the environment

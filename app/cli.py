@@ -12,7 +12,15 @@ from rich.table import Table
 from app.command.outputs import OutputFormat
 from app.command.wishes import Wishes
 from app.schemas.requests import Channels
-from app.settings import PROFILE_VARIABLE, SettingsError, default_profile, load_settings, profile_names, variables
+from app.settings import (
+    CLIENT_KEY_VARIABLE,
+    PROFILE_VARIABLE,
+    SettingsError,
+    default_profile,
+    load_settings,
+    profile_names,
+    variables,
+)
 
 cli = typer.Typer(
     name="omnihear",
@@ -45,11 +53,13 @@ def serve(
     """
     import uvicorn
 
-    from app import logs
+    from app import logs, tracing
     from app.main import create_app
 
     settings = load_settings(profile)
-    logs.configure(settings.server.log_level)
+    chosen = settings.server
+    logs.configure(chosen.log_level, style=chosen.log_format, content=chosen.log_content)
+    tracing.configure()
     app = create_app(settings)
     config = uvicorn.Config(
         app,
@@ -71,6 +81,9 @@ def transcribe(
     *,
     server: Annotated[
         str | None, typer.Option("--server", "-s", help="URL of a running service; without, one is started.")
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar=CLIENT_KEY_VARIABLE, help="Of that service, where it asks for one.")
     ] = None,
     profile: Profile = None,
     formats: Annotated[
@@ -98,6 +111,7 @@ def transcribe(
     order = Order(
         files=tuple(files),
         server=server,
+        api_key=api_key,
         profile=profile,
         formats=tuple(dict.fromkeys(formats or [OutputFormat.TXT])),
         output=output,

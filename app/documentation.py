@@ -82,6 +82,7 @@ TRANSCRIPT_RESPONSE: dict[str, Any] = {
 
 _ERRORS = {
     400: "the form or the file cannot be read",
+    401: "the API key is missing or not valid, where the operator has set keys",
     404: "the model is not served",
     413: "a limit was passed: bytes, seconds, channels or sample rate",
     415: "not audio, or nothing of it can be decoded",

@@ -5,7 +5,8 @@ A caller's fault is a 4xx that names the field, the limit and the remedy; ours i
 
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -13,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from app.keys import KeyRefusedError
 from app.schemas.errors import ErrorDetail, ErrorEnvelope, LimitDetail
 from app.transcription import exceptions as domain
 from engine import interface as engine
@@ -33,6 +35,7 @@ class _Rule:
 # Looked up along the exception's class hierarchy, so that a base class stands for its family.
 RULES: dict[type[Exception], _Rule] = {
     domain.MalformedRequestError: _Rule(400),
+    KeyRefusedError: _Rule(401),
     domain.ClientGoneError: _Rule(499),  # nginx's number; seen by the log alone
     domain.InvalidFieldError: _Rule(422),
     domain.UnknownModelError: _Rule(404),
@@ -55,6 +58,7 @@ RULES: dict[type[Exception], _Rule] = {
 }
 
 _OF_THE_SERVICE = (domain.NotReadyError, engine.EngineDeadError)  # logged once, and not for each request
+_REFUSALS = (429, 503)
 
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
@@ -64,7 +68,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(RequestValidationError, _answer_validation)
     for family in RULES:
-        app.add_exception_handler(family, _answer)
+        app.add_exception_handler(family, answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,33 +77,41 @@ class Fault:
 
     Attributes:
         retry_after: seconds after which asking again makes sense, None where it does not.
+        headers: further ones of the answer.
     """
 
     status: int
     detail: ErrorDetail
     retry_after: float | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def explain(request: Request, error: Exception) -> Fault:
     """Look up what callers learn of an exception, and log it where it is ours."""
     rule = next(RULES[cls] for cls in type(error).__mro__ if cls in RULES)
+    code = rule.code or str(getattr(error, "code", "error"))
+    if rule.status in _REFUSALS:
+        request.state.runtime.metrics.refused(code)
     if rule.status >= 500 and not isinstance(error, _OF_THE_SERVICE):
         logger.error("%s while serving %s", type(error).__name__, request.url.path, exc_info=error)
     message = rule.message or str(error)
     limit = getattr(error, "limit", None)
     detail = ErrorDetail(
-        code=rule.code or str(getattr(error, "code", "error")),
+        code=code,
         type=_type(rule.status),
         message=message[:1].upper() + message[1:],
         param=getattr(error, "param", None),
         limit=LimitDetail(name=limit.name, value=limit.value, setting=limit.setting) if limit else None,
         request_id=request.scope["state"]["request_id"],
     )
-    return Fault(rule.status, detail, getattr(error, "retry_after", rule.retry_after))
+    return Fault(
+        rule.status, detail, getattr(error, "retry_after", rule.retry_after), getattr(error, "headers", None) or {}
+    )
 
 
-async def _answer(request: Request, error: Exception) -> JSONResponse:
-    return _respond(explain(request, error))
+async def answer(request: Request, error: Exception) -> JSONResponse:
+    """What callers get of an exception."""
+    return _respond(request, explain(request, error))
 
 
 async def _answer_http(request: Request, error: Exception) -> JSONResponse:
@@ -111,9 +123,7 @@ async def _answer_http(request: Request, error: Exception) -> JSONResponse:
         message=f"{request.method} {request.url.path}: {error.detail}",
         request_id=request.scope["state"]["request_id"],
     )
-    response = _respond(Fault(error.status_code, detail))
-    response.headers.update(error.headers or {})
-    return response
+    return _respond(request, Fault(error.status_code, detail, headers=error.headers or {}))
 
 
 async def _answer_validation(request: Request, error: Exception) -> JSONResponse:
@@ -128,15 +138,16 @@ async def _answer_validation(request: Request, error: Exception) -> JSONResponse
         param=param,
         request_id=request.scope["state"]["request_id"],
     )
-    return _respond(Fault(422, detail))
+    return _respond(request, Fault(422, detail))
 
 
 def _type(status: int) -> str:
     return "invalid_request_error" if status < 500 else "server_error"
 
 
-def _respond(fault: Fault) -> JSONResponse:
-    headers = {"X-Request-ID": fault.detail.request_id}
+def _respond(request: Request, fault: Fault) -> JSONResponse:
+    request.scope["state"]["error_code"] = fault.detail.code
+    headers = {"X-Request-ID": fault.detail.request_id, **fault.headers}
     if fault.retry_after is not None:
         headers["Retry-After"] = str(max(1, math.ceil(fault.retry_after)))
     return JSONResponse(ErrorEnvelope(error=fault.detail).model_dump(), status_code=fault.status, headers=headers)

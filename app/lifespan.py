@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from app.lifecycle import LifeCycle
+from app.metrics import Metrics
 from app.runtime import Runtime, State
 from app.settings import Settings
 from app.supervisor import Supervisor
@@ -38,7 +39,7 @@ def build_engine(settings: Settings) -> SpeechEngine:
 
 
 @asynccontextmanager
-async def serve(settings: Settings, engine: SpeechEngine) -> AsyncIterator[State]:
+async def serve(settings: Settings, engine: SpeechEngine, metrics: Metrics) -> AsyncIterator[State]:
     """Start in the background, so that health checks are answered while the model loads."""
     limits, concurrency = settings.limits, settings.concurrency
     life = LifeCycle()
@@ -74,6 +75,7 @@ async def serve(settings: Settings, engine: SpeechEngine) -> AsyncIterator[State
         listener=Listener(engine, GuardPolicy(**settings.guards.model_dump())),
         preparer=preparer,
         turns=turns,
+        observer=metrics,
         segments_per_request=concurrency.segments_per_request,
         inference_timeout_seconds=limits.inference_timeout_seconds,
     )
@@ -82,7 +84,18 @@ async def serve(settings: Settings, engine: SpeechEngine) -> AsyncIterator[State
         tempfile.TemporaryDirectory(prefix="omnihear-", dir=settings.server.spool_dir or None) as spool,
         supervisor.signals(),
     ):
-        runtime = Runtime(settings, engine, transcriber, admission, turns, pool, life, Path(spool), time.time())
+        runtime = Runtime(
+            settings=settings,
+            engine=engine,
+            transcriber=transcriber,
+            admission=admission,
+            turns=turns,
+            pool=pool,
+            life=life,
+            metrics=metrics,
+            spool=Path(spool),
+            started=time.time(),
+        )
         tasks = [
             asyncio.create_task(_start(runtime, supervisor)),
             asyncio.create_task(supervisor.run()),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from app.lifecycle import LifeCycle
+from app.metrics import Metrics
 from app.settings import Settings
 from app.transcription.admission import Admission
 from app.transcription.pool import Pool
@@ -24,6 +25,7 @@ class Runtime:
     turns: Turns
     pool: Pool
     life: LifeCycle
+    metrics: Metrics
     spool: Path
     started: float  # Unix seconds
 

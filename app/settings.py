@@ -6,19 +6,34 @@ A profile is a TOML file of `configs/` (or any path). Every value has an environ
 
 import difflib
 import os
+import re
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from app.keys import KeyRing, parse_entries
 from engine.config import ROOT, EngineConfig
 
 CONFIGS = ROOT / "configs"
 PREFIX = "OMNIHEAR_"
 PROFILE_VARIABLE = f"{PREFIX}PROFILE"
+CLIENT_KEY_VARIABLE = f"{PREFIX}API_KEY"  # what `omnihear transcribe --server` sends, no setting of the service
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9.\-\[\]:]+")  # RFC 6454, 6.2
+_SECRET = re.compile(r"KEY|SECRET|PASSWORD", re.IGNORECASE)
 
 PositiveInt = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -155,6 +170,8 @@ class Server(_Section):
         drain_seconds: that running work may take after SIGTERM before it is cut off; orchestrators should wait longer
             before they kill.
         stall_seconds: that the engine may have work and finish none of it before the service says that it is not ready.
+        log_format: "json" for one JSON object a line.
+        log_content: write the messages of unexpected exceptions, which may quote what a caller sent.
     """
 
     host: str = "127.0.0.1"
@@ -166,6 +183,51 @@ class Server(_Section):
     drain_seconds: Seconds = 30.0
     stall_seconds: Seconds = 60.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["line", "json"] = "line"
+    log_content: bool = False
+
+
+class Security(_Section):
+    """Who may use the service, and from where.
+
+    Attributes:
+        api_keys: entries as `app/keys.py` reads them, separated by commas: `KEY` or `NAME KEY`, a key being itself or
+            `sha256:` and its digest. No keys here and in the file: the service is open.
+        api_keys_file: the same, one a line; read again within a second of a change.
+        open_metrics: answer `/metrics` without a key where keys are set.
+        cors_origins: web pages that may use the service, such as "https://app.example.org"; "*" for all.
+    """
+
+    api_keys: SecretStr = SecretStr("")
+    api_keys_file: str = ""
+    open_metrics: bool = False
+    cors_origins: tuple[str, ...] = ()
+
+    @field_validator("api_keys")
+    @classmethod
+    def _readable(cls, entries: SecretStr) -> SecretStr:
+        parse_entries(re.split(r"[,\n]", entries.get_secret_value()))
+        return entries
+
+    @field_validator("api_keys_file")
+    @classmethod
+    def _usable(cls, file: str) -> str:
+        if file:
+            KeyRing(file=Path(file))
+        return file
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                msg = f'{origin!r} is no origin: write scheme and host, such as "https://app.example.org", or "*"'
+                raise ValueError(msg)
+        return origins
+
+    def key_ring(self) -> KeyRing:
+        """The keys of both sources."""
+        return KeyRing(self.api_keys.get_secret_value(), Path(self.api_keys_file) if self.api_keys_file else None)
 
 
 class Settings(BaseSettings):
@@ -188,6 +250,7 @@ class Settings(BaseSettings):
     clients: Clients = Clients()
     guards: Guards = Guards()
     server: Server = Server()
+    security: Security = Security()
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -281,13 +344,13 @@ def variables() -> dict[str, str]:
 
 
 def _check_environment() -> None:
-    known = {*variables(), PROFILE_VARIABLE}
+    known = {*variables(), PROFILE_VARIABLE, CLIENT_KEY_VARIABLE}
     faults = []
     for variable, value in os.environ.items():
         if variable.upper().startswith(PREFIX) and variable.upper() not in known:
             close = difflib.get_close_matches(variable.upper(), known, n=1)
             hint = f"did you mean {close[0]}?" if close else "`omnihear profiles` lists the keys"
-            faults.append(f"{variable} = {value!r}: no such setting; {hint}")
+            faults.append(f"{variable} = {_shown(variable, value)}: no such setting; {hint}")
     if faults:
         raise SettingsError("\n".join(faults))
 
@@ -297,12 +360,19 @@ def _explain(fault: Any, path: Path) -> str:
     key = ".".join(str(part) for part in fault["loc"]) or "settings"
     names = {key: variable for variable, key in variables().items()}
     variable = next((name for known, name in names.items() if key == known or key.startswith(f"{known}.")), None)
+    shown = _shown(key, fault["input"])
     if fault["type"] == "extra_forbidden":
         close = difflib.get_close_matches(key, names, n=1)
         hint = f"did you mean {close[0]}?" if close else "`omnihear profiles` lists the keys"
-        return f"{path.name}: {key} = {fault['input']!r}: no such key; {hint}"
+        return f"{path.name}: {key} = {shown}: no such key; {hint}"
     message = fault["msg"].removeprefix("Value error, ")
     if variable is None:  # a combination, whose message names its keys
         return f"{path.name}: {key}: {message}"
     source = variable if variable in os.environ else path.name
-    return f"{key} = {fault['input']!r} (from {source}): {message}; set it in {path.name} or by {variable}"
+    return f"{key} = {shown} (from {source}): {message}; set it in {path.name} or by {variable}"
+
+
+def _shown(name: str, value: object) -> str:
+    """A value as a message may show it; what could be a key in a misspelt place is not."""
+    secret = _SECRET.search(f"{name} {value}") and not name.lower().endswith("_file")
+    return "(not shown)" if secret else repr(value)

@@ -87,7 +87,7 @@ class EventStream(Response):
         except ClientGoneError:
             if not self._started:
                 raise
-            scope["state"]["late_status"] = 499
+            scope["state"] |= {"late_status": 499, "error_code": ClientGoneError.code}
         except Exception as error:  # the service ends: the work could not say so itself
             if not self._started:
                 raise
@@ -131,5 +131,5 @@ class EventStream(Response):
 
     def _last_words(self, error: Exception) -> bytes:
         fault = explain(self._request, error)
-        self._request.scope["state"]["late_status"] = fault.status
+        self._request.scope["state"] |= {"late_status": fault.status, "error_code": fault.detail.code}
         return format_sse_event(event="error", data_str=ErrorEvent(error=fault.detail).model_dump_json())

@@ -13,10 +13,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.config import SEGMENT_SECONDS, EngineConfig, vllm_arguments
 from engine.interface import (
+    ENCODER_MODES,
+    EncoderUsage,
     EngineDeadError,
     EngineDescription,
     EngineError,
@@ -125,7 +127,12 @@ class VllmEngine:
             },
         )
 
-    async def _encoder_status(self) -> dict[str, object] | None:
+    async def encoder_usage(self) -> EncoderUsage | None:
+        """What the first worker's encoder has done; see `SpeechEngine.encoder_usage`."""
+        status = await self._encoder_status()
+        return None if status is None else _usage(status, self._config)
+
+    async def _encoder_status(self) -> dict[str, Any] | None:
         """What the first worker says of its encoder, see `engine.models.status`; None where it does not answer."""
         llm, thread = self._llm, self._thread
         if llm is None or thread is None or llm.errored:
@@ -251,8 +258,22 @@ def _translate(output: "RequestOutput") -> SpeechOutput:
     )
 
 
-async def _ask_worker(llm: "AsyncLLM", method: str) -> dict[str, object]:
-    answers: list[dict[str, object]] = await llm.collective_rpc(method)
+def _usage(status: dict[str, Any], config: EngineConfig) -> EncoderUsage:
+    """From what `engine.models.status.describe_encoder` gives, which is less where another class serves."""
+    graphs, compiled = status.get("graphs", {}), status.get("compile", {})
+    fallen = {
+        "compile": config.compile_mm_encoder and compiled.get("state") in (None, "off", "failed"),
+        "graphs": config.cudagraph_mm_encoder and graphs.get("state") in (None, "off", "unavailable"),
+    }
+    return EncoderUsage(
+        graph_hits=graphs.get("hits", 0),
+        graph_misses=graphs.get("misses", 0),
+        fallbacks=tuple(mode for mode in ENCODER_MODES if fallen[mode]),
+    )
+
+
+async def _ask_worker(llm: "AsyncLLM", method: str) -> dict[str, Any]:
+    answers: list[dict[str, Any]] = await llm.collective_rpc(method)
     return answers[0]
 
 

@@ -23,6 +23,9 @@ SAMPLE_RATE = 16_000  # Hz, what the audio encoder's mel features are defined on
 Waveform = NDArray[np.float32]
 """Mono samples at SAMPLE_RATE in [-1, 1], shape = (n_samples,)."""
 
+ENCODER_MODES = ("compile", "graphs")
+"""What an accelerated audio encoder may be asked for."""
+
 FinishReason = Literal["stop", "length", "abort", "repetition"]
 
 ReportProgress = Callable[[str, float], None]
@@ -123,6 +126,21 @@ class EngineDescription:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderUsage:
+    """What the audio encoder has done since it started.
+
+    Attributes:
+        graph_hits: clips that were encoded by replaying a CUDA graph.
+        graph_misses: clips of batches that no graph holds, encoded eagerly; 0 where graphs are off.
+        fallbacks: those of ENCODER_MODES that were asked for and that it runs without.
+    """
+
+    graph_hits: int = 0
+    graph_misses: int = 0
+    fallbacks: tuple[str, ...] = ()
+
+
 class SpeechEngine(Protocol):
     """Turns waveforms into text. All methods belong to one event loop."""
 
@@ -154,6 +172,9 @@ class SpeechEngine(Protocol):
 
     async def describe(self) -> EngineDescription:
         """What serves, with counters as they stand."""
+
+    async def encoder_usage(self) -> EncoderUsage | None:
+        """Counters of the audio encoder, None where the engine does not answer."""
 
     async def shutdown(self) -> None:
         """Free everything, child processes included. Safe to call twice, or before start."""

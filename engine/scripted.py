@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from engine.interface import (
     SAMPLE_RATE,
+    EncoderUsage,
     EngineDeadError,
     EngineDescription,
     EngineNotReadyError,
@@ -86,6 +87,7 @@ class ScriptedEngine:
     running: dict[str, asyncio.Event] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
     peak_running: int = 0
+    usage: EncoderUsage | None = field(default_factory=EncoderUsage)
     _ready: bool = False
     _dead: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -180,6 +182,10 @@ class ScriptedEngine:
         return EngineDescription(
             backend="scripted", model="scripted", dtype="none", device="none", max_audio_seconds=30.0
         )
+
+    async def encoder_usage(self) -> EncoderUsage | None:
+        """There is no encoder; `usage` stands for what one would count."""
+        return self.usage
 
     async def shutdown(self) -> None:
         """Nothing to free."""

@@ -55,7 +55,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith("OMNIHEAR_"):
+        if name.startswith(("OMNIHEAR_", "OTEL_")):
             monkeypatch.delenv(name)
 
 

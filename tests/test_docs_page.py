@@ -35,12 +35,16 @@ def test_swagger_ui_shows_every_route(scripted_server: Server, tmp_path: Path) -
         f"--user-data-dir={tmp_path}",
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
         "--virtual-time-budget=20000",
+        "--enable-logging=stderr",
         "--dump-dom",
         f"{scripted_server.url}/docs",
     ]
 
-    page = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+    browser = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    page = browser.stdout
 
     for route in ("/v1/transcribe", "/v1/audio/transcriptions", "/v1/models", "/v1/engine", "/health/ready"):
         assert f'data-path="{route}"' in page
     assert "Failed to load API definition" not in page
+    complaints = [line for line in browser.stderr.splitlines() if "CONSOLE" in line]
+    assert not complaints, complaints

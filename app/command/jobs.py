@@ -50,7 +50,7 @@ class Runner:
         self._wishes = wishes
         self._places = asyncio.Semaphore(parallel)
 
-    async def run(self, url: str, jobs: Sequence[Job]) -> Outcome:
+    async def run(self, url: str, jobs: Sequence[Job], *, api_key: str | None = None) -> Outcome:
         """Transcribe all files that are to be done; what fails is told at once and does not stop the others."""
         outcome = Outcome()
         columns = (
@@ -60,7 +60,8 @@ class Runner:
             TimeRemainingColumn(),
         )
         timeout = httpx.Timeout(60.0, read=None)  # a comment every few seconds keeps the stream alive
-        async with httpx.AsyncClient(base_url=url, timeout=timeout) as client:
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        async with httpx.AsyncClient(base_url=url, timeout=timeout, headers=headers) as client:
             shown = self._console.is_terminal
             with Progress(*columns, console=self._console, transient=True, disable=not shown) as progress:
                 lengths = [await anyio.to_thread.run_sync(seconds, job.source) for job in jobs]

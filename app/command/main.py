@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +21,7 @@ class Order:
 
     files: tuple[Path, ...]
     server: str | None
+    api_key: str | None = field(repr=False)
     profile: str | None
     formats: tuple[OutputFormat, ...]
     output: Path | None
@@ -68,7 +69,7 @@ def _make_folders(jobs: list[Job]) -> None:
 async def _run(order: Order, wishes: Wishes, jobs: list[Job], console: Console, complaints: Console) -> Outcome:
     runner = Runner(console, complaints, formats=order.formats, wishes=wishes, parallel=order.parallel)
     async with _service(order, console) as url:
-        return await runner.run(url, jobs)
+        return await runner.run(url, jobs, api_key=order.api_key)
 
 
 def base_url(server: str) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from app import logs
 from app.main import create_app
-from app.settings import Settings
+from app.settings import Security, Settings
 
 
 class StartError(Exception):
@@ -28,7 +28,8 @@ async def own_service(settings: Settings, console: Console) -> AsyncIterator[str
     logs.configure("error")
     logging.getLogger("app.access").disabled = True
     config = uvicorn.Config(
-        create_app(settings),
+        # Nobody else uses it, so it asks for no key.
+        create_app(settings.model_copy(update={"security": Security()})),
         host="127.0.0.1",
         port=0,
         log_config=None,

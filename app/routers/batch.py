@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from app.dependencies import ReadyRuntimeDep, SpoolDep, TicketDep
 from app.documentation import ERROR_RESPONSES, batch_body
 from app.errors import explain
-from app.routers.transcribe import options_of, render_body
+from app.routers.transcribe import note_audio, options_of, render_body
 from app.schemas.batch import BatchResponse, FileResult
 from app.schemas.requests import BatchFields, parse_fields
 from app.streaming import while_connected
@@ -45,6 +45,7 @@ async def transcribe_batch(
         except Exception as error:  # told to the caller, and logged where it is ours
             fault = explain(request, error)
             return FileResult(index=index, name=file.name, status=fault.status, error=fault.detail)
+        note_audio(request, transcript)
         return FileResult(index=index, name=file.name, status=200, transcript=render_body(transcript, fields))
 
     async def all_files() -> list[FileResult]:

@@ -11,16 +11,18 @@ from app.runtime import Runtime
 from app.schemas.service import EngineReport, Liveness, ReadinessReport
 from engine.interface import EngineError
 
+probes = APIRouter(tags=["service"])
+"""Open, also where keys are set: an orchestrator has none."""
 router = APIRouter(tags=["service"])
 
 
-@router.get("/health/live", summary="The process answers")
+@probes.get("/health/live", summary="The process answers")
 async def live() -> Liveness:
     """Never waits for work; restart the process when this fails."""
     return Liveness()
 
 
-@router.get(
+@probes.get(
     "/health/ready",
     summary="Requests are served",
     responses={503: {"model": ReadinessReport, "description": "loading, draining, or the engine stalls or has failed"}},

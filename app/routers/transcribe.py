@@ -79,15 +79,23 @@ async def answer(
         transcript = await runtime.transcriber.transcribe(
             upload.path, options, request_id=request_id, ticket=ticket, audience=audience
         )
+        note_audio(request, transcript)
         return TextDone.of(transcript)
 
     if isinstance(fields, TranscriptionFields) and fields.stream:
         return EventStream(request, stream, keep_alive_seconds=runtime.settings.server.keep_alive_seconds)
     work = runtime.transcriber.transcribe(upload.path, options, request_id=request_id, ticket=ticket)
     transcript = await while_connected(request.receive, work)
+    note_audio(request, transcript)
     response = render(transcript, fields)
     response.headers["Server-Timing"] = _server_timing(transcript.stages)
     return response
+
+
+def note_audio(request: Request, transcript: Transcript) -> None:
+    """Leave the length of the audio for the access log; a batch adds up."""
+    state = request.scope["state"]
+    state["audio_seconds"] = state.get("audio_seconds", 0.0) + transcript.duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from app.transcription.guards import PROMPT_ECHO, GuardPolicy, SegmentGuard, is_echo, may_be_echo
 from app.transcription.mixing import Channels
+from app.transcription.observing import traced
 from app.transcription.transcript import Segment, TranscriptionOptions
 from app.transcription.types import SegmentSpan
 from app.transcription.units import append, continuation, similarity
@@ -142,13 +143,22 @@ class Listener:
         guard = SegmentGuard(self._policy)
         along = along or (told is not None and told.listens)
         request = replace(request, end_repetition=self._policy.repetition_loops and not along)
-        async with aclosing(self._engine.generate(request, incremental=along)) as outputs:
-            async for output in outputs:
-                guard.feed(output.text)
-                if guard.looped:
-                    break
-                if told is not None and not self._may_be_dropped(guard.text, request):
-                    told(guard.text)
+        with traced("engine", request_id=request.request_id) as span:
+            async with aclosing(self._engine.generate(request, incremental=along)) as outputs:
+                async for output in outputs:
+                    guard.feed(output.text)
+                    if guard.looped:
+                        break
+                    if told is not None and not self._may_be_dropped(guard.text, request):
+                        told(guard.text)
+            span.set_attributes(
+                {
+                    "prompt_tokens": output.prompt_tokens,
+                    "output_tokens": output.output_tokens,
+                    "queue_seconds": output.queue_seconds,
+                    "inference_seconds": output.inference_seconds,
+                }
+            )
         guard.finish()
         return _Answer(guard, output)
 

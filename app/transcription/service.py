@@ -14,6 +14,7 @@ from app.transcription.exceptions import InferenceTimeoutError
 from app.transcription.guards import PROMPT_ECHO, REPETITION, SPECIAL_TOKENS, WRAPPER
 from app.transcription.hearing import OUTPUT_LIMIT, Heard, Listener, Tell
 from app.transcription.mixing import Channels
+from app.transcription.observing import Observer, traced
 from app.transcription.preparation import Preparer, map_waveform
 from app.transcription.telling import Audience, Telling
 from app.transcription.transcript import StageSeconds, Transcript, TranscriptionOptions
@@ -49,12 +50,14 @@ class Transcriber:
         listener: Listener,
         preparer: Preparer,
         turns: Turns,
+        observer: Observer,
         segments_per_request: int,
         inference_timeout_seconds: float,
     ) -> None:
         self._listener = listener
-        self._preparer = preparer
+        self.preparer = preparer
         self._turns = turns
+        self._observer = observer
         self._segments_per_request = segments_per_request
         self._inference_timeout_seconds = inference_timeout_seconds
 
@@ -81,18 +84,32 @@ class Transcriber:
             EngineError.
         """
         telling = Telling(options.text_language, audience)
+        observer = self._observer
         begun = time.monotonic()
         with ticket.share(upload) as share:
             decoded = upload.with_suffix(".waveform")
-            prepared = await self._preparer.prepare(
-                upload, decoded, separate=options.separate_channels, learn=share.expect
-            )
+            with traced("decode") as step:
+                prepared = await self.preparer.prepare(
+                    upload, decoded, separate=options.separate_channels, learn=share.expect
+                )
+                step.set_attributes(
+                    {
+                        "audio_seconds": prepared.seconds,
+                        "decode_seconds": prepared.decode_seconds,
+                        "segment_seconds": prepared.segment_seconds,
+                    }
+                )
             decode_ended = time.monotonic()
+            observer.decoded(prepared.seconds)
+            observer.stage("decode", prepared.decode_seconds)
+            observer.stage("segment", prepared.segment_seconds)
             _correct(share, prepared)
             hearing = _Hearing(share, options, request_id, telling)
             if prepared.segments:
                 # Mapped anew for each segment: pages that were read count as memory for as long as they are mapped.
-                await self._hear_all(partial(map_waveform, decoded, prepared), prepared.segments, hearing)
+                waveform = partial(map_waveform, decoded, prepared)
+                with traced("inference", segments=len(prepared.segments)):
+                    await self._hear_all(waveform, prepared.segments, hearing)
             ended = time.monotonic()
         heard = hearing.heard
         stages = StageSeconds(
@@ -101,8 +118,10 @@ class Transcriber:
             segment=prepared.segment_seconds,
             inference=ended - decode_ended - hearing.queue_seconds,
         )
+        observer.stage("queue", stages.queue)
+        observer.stage("inference", stages.inference)
         named = {result.language for result in heard if result.language}
-        return Transcript(
+        transcript = Transcript(
             text=telling.text,
             task=options.task,
             language=options.text_language or (named.pop() if len(named) == 1 else None),
@@ -114,6 +133,8 @@ class Transcriber:
             output_tokens=sum(result.output_tokens for result in heard),
             stages=stages,
         )
+        observer.transcribed(transcript)
+        return transcript
 
     async def _hear_all(
         self, waveform: Callable[[], Channels], spans: tuple[SegmentSpan, ...], hearing: "_Hearing"
@@ -165,9 +186,10 @@ class Transcriber:
         async with self._turns.turn(hearing.share):
             if index == 0:
                 hearing.queue_seconds = time.monotonic() - arrived
-            heard = await self._listener.hear(
-                waveform(), index, span, hearing.options, request_id=f"{hearing.request_id}-{index}", tell=tell
-            )
+            with traced("segment", index=index, start=span.start / SAMPLE_RATE, end=span.end / SAMPLE_RATE):
+                heard = await self._listener.hear(
+                    waveform(), index, span, hearing.options, request_id=f"{hearing.request_id}-{index}", tell=tell
+                )
         hearing.share.done((span.end - span.start) / SAMPLE_RATE)
         return heard
 

@@ -21,6 +21,7 @@ async def test_every_route_says_what_it_answers(scripted_client: Client) -> None
         "/v1/engine",
         "/health/live",
         "/health/ready",
+        "/metrics",
     }
     for operations in paths.values():
         for operation in operations.values():
@@ -28,7 +29,7 @@ async def test_every_route_says_what_it_answers(scripted_client: Client) -> None
             assert operation["description"]
             assert "200" in operation["responses"]
     for route in ("/v1/transcribe", "/v1/audio/transcriptions"):
-        assert set(paths[route]["post"]["responses"]) >= {"400", "413", "415", "422", "429", "503", "504"}
+        assert set(paths[route]["post"]["responses"]) >= {"400", "401", "413", "415", "422", "429", "503", "504"}
 
 
 async def test_the_docs_page_needs_no_other_host(scripted_client: Client) -> None:

@@ -2,8 +2,17 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
-from app.settings import CONFIGS, SettingsError, default_profile, load_settings, profile_names, variables
+from app.settings import (
+    CLIENT_KEY_VARIABLE,
+    CONFIGS,
+    SettingsError,
+    default_profile,
+    load_settings,
+    profile_names,
+    variables,
+)
 from engine.config import ROOT, vllm_arguments
 
 ENCODER_MODES = {
@@ -13,6 +22,9 @@ ENCODER_MODES = {
     "cudagraph": (False, True),
     "max": (True, True),
 }
+
+
+KEY = "a-key-of-the-tests-0123456789"
 
 
 def test_every_profile_resolves() -> None:
@@ -58,21 +70,29 @@ def test_the_profile_may_come_from_the_environment(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("variable", sorted(set(variables()) - {"OMNIHEAR_ENGINE_ENCODER_GRAPH_BUDGETS"}))
-def test_every_value_can_be_set_from_the_environment(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_value_can_be_set_from_the_environment(
+    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     section, key = variables()[variable].split(".", 1)
     before = getattr(getattr(load_settings("cpu"), section), key)
+    keys = tmp_path / "keys"
+    keys.write_text(KEY)
+    texts = {"backend": "scripted", "dtype": "float32", "load_format": "dummy", "log_level": "debug"}
+    texts |= {"log_format": "json", "api_keys_file": str(keys)}
     values = {
         bool: str(not before).lower(),
         float: str(before / 2) if isinstance(before, float) else "",
-        str: {"backend": "scripted", "dtype": "float32", "load_format": "dummy", "log_level": "debug"}.get(key, "x"),
+        str: texts.get(key, "x"),
+        SecretStr: KEY,
         tuple: {
             "languages": '["en", "de"]',
             "tasks": '["transcribe", "translate"]',
             "cudagraph_capture_sizes": "[1, 2]",
+            "cors_origins": '["https://app.example.org"]',
         }.get(key, '["x"]'),
         type(None): {"cudagraph_mode": "FULL"}.get(key, "7"),
     }
-    kind = next(kind for kind in (bool, int, float, str, tuple, type(None)) if isinstance(before, kind))
+    kind = next(kind for kind in (bool, int, float, str, SecretStr, tuple, type(None)) if isinstance(before, kind))
     monkeypatch.setenv(variable, str(before + 1) if kind is int else values[kind])
 
     after = getattr(getattr(load_settings("cpu"), section), key)
@@ -113,6 +133,13 @@ def test_a_profile_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
             ["fetch.allowed_hosts", "media.example.org/calls", "OMNIHEAR_FETCH_ALLOWED_HOSTS", "*.example.org"],
         ),
         ("[fetch]\ntimeout_seconds = 0", ["fetch.timeout_seconds = 0", "greater than 0"]),
+        (
+            '[security]\ncors_origins = ["app.example.org"]',
+            ["cors_origins", "'app.example.org' is no origin", "https://"],
+        ),
+        ('[security]\ncors_origins = ["https://a.org/path"]', ["cors_origins", "no origin"]),
+        ('[security]\napi_keys_file = "/nowhere/keys"', ["api_keys_file = '/nowhere/keys'", "No such file"]),
+        ('[security]\napi_keys = "short"', ["security.api_keys = (not shown)", "entry 1", "at least 16"]),
         ("[engine", ["mine.toml", "TOML"]),
     ],
 )
@@ -146,9 +173,58 @@ def test_every_variable_that_code_and_documents_name_exists() -> None:
     named = {name for path in sources for name in re.findall(r"\bOMNIHEAR_[A-Z]+_[A-Z_]*[A-Z]", path.read_text())}
 
     assert len(named) > 5
-    assert named <= set(variables())
+    assert named <= {*variables(), CLIENT_KEY_VARIABLE}
 
 
 def test_an_unknown_profile_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SettingsError, match=r"'nope'.*cpu.*eager"):
         load_settings("nope")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'[security]\napi_keys = ["{KEY}"]',
+        f'[security]\napi_key = "{KEY}"',
+        f'[securty]\napi_keys = "{KEY}"',
+        f'[security]\napi_keys = "one two {KEY}"',
+    ],
+)
+def test_no_message_shows_a_key_from_a_profile(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+
+    with pytest.raises(SettingsError) as error:
+        load_settings(str(path))
+
+    assert KEY not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OMNIHEAR_SECURITY_API_KEY", KEY),
+        ("OMNIHEAR_APIKEYS", KEY),
+        ("OMNIHEAR_SECURITY", f'{{"api_keys": "{KEY}"}}'),
+        ("OMNIHEAR_SECURITY_API_KEYS", f"one two {KEY}"),
+    ],
+)
+def test_no_message_shows_a_key_from_the_environment(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    with pytest.raises(SettingsError, match=variable) as error:
+        load_settings("cpu")
+
+    assert KEY not in str(error.value)
+
+
+def test_keys_are_not_shown_among_the_resolved_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIHEAR_SECURITY_API_KEYS", KEY)
+
+    settings = load_settings("cpu")
+
+    assert KEY not in repr(settings)
+    assert KEY not in str(settings.security.api_keys)
+    assert settings.security.key_ring().holder(KEY) is not None

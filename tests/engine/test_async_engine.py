@@ -18,10 +18,11 @@ from app.transcription.guards import GuardPolicy
 from app.transcription.hearing import Listener
 from app.transcription.transcript import TranscriptionOptions
 from app.transcription.types import SegmentSpan
-from engine.async_engine import VllmEngine, _sampling
+from engine.async_engine import VllmEngine, _sampling, _usage
 from engine.config import EngineConfig
 from engine.interface import (
     SAMPLE_RATE,
+    EncoderUsage,
     EngineDeadError,
     EngineNotReadyError,
     EngineStartError,
@@ -250,6 +251,27 @@ async def test_describes_what_serves(engine: VllmEngine) -> None:
     status: Any = description.encoder["status"]
     assert status["accelerated"]
     assert status["compile"]["state"] == status["graphs"]["state"] == "off"
+    assert await engine.encoder_usage() == EncoderUsage()
+
+
+@pytest.mark.parametrize(
+    ("status", "usage"),
+    [
+        ({"accelerated": False}, EncoderUsage(fallbacks=("compile", "graphs"))),
+        (
+            {"compile": {"state": "active"}, "graphs": {"state": "active", "hits": 3, "misses": 2}},
+            EncoderUsage(graph_hits=3, graph_misses=2),
+        ),
+        ({"compile": {"state": "pending"}, "graphs": {"state": "pending", "hits": 0, "misses": 0}}, EncoderUsage()),
+        ({"compile": {"state": "failed"}, "graphs": {"state": "active"}}, EncoderUsage(fallbacks=("compile",))),
+        ({"compile": {"state": "active"}, "graphs": {"state": "unavailable"}}, EncoderUsage(fallbacks=("graphs",))),
+    ],
+)
+def test_a_mode_that_was_asked_for_and_does_not_run_is_a_fallback(status: dict[str, Any], usage: EncoderUsage) -> None:
+    wanted = EngineConfig(compile_mm_encoder=True, cudagraph_mm_encoder=True)
+
+    assert _usage(status, wanted) == usage
+    assert _usage(status, EngineConfig()).fallbacks == ()
 
 
 async def test_refuses_before_its_start() -> None:
@@ -258,6 +280,7 @@ async def test_refuses_before_its_start() -> None:
     with pytest.raises(EngineNotReadyError):
         await outputs_of(engine, request("early"))
     assert (await engine.describe()).encoder["status"] is None
+    assert await engine.encoder_usage() is None
     await engine.shutdown()
 
 

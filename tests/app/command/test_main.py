@@ -21,6 +21,7 @@ from tests.audio_factory import clip, pcm16, wav
 from tests.live import live
 
 SPEECH = wav(pcm16(clip("library-us-female.wav")))
+KEY = "a-key-of-the-tests-0123456789"
 STORY = wav(pcm16(clip("harbor-story-long.flac")))
 
 
@@ -170,6 +171,19 @@ def test_options_and_profiles_complete_in_the_shell() -> None:
     assert "cudagraph" in complete("omnihear serve --profile c")
 
 
+async def test_a_key_is_sent_where_one_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with live(security={"api_keys": KEY}) as client:
+        without = await run(client, folder / "a.wav")
+        given = await run(client, folder / "a.wav", "--api-key", KEY)
+        monkeypatch.setenv("OMNIHEAR_API_KEY", KEY)
+        found = await run(client, folder / "a.wav", "--overwrite")
+
+    assert without.exit_code == 3
+    assert "API key is needed" in " ".join(without.output.split())  # lines are broken where the terminal ends
+    assert given.exit_code == found.exit_code == 0
+    assert KEY not in without.output + given.output + found.output
+
+
 async def test_a_failure_after_the_start_leaves_no_file(folder: Path) -> None:
     def script(request: SpeechRequest) -> Act:
         return Act(words=("half", "way"), fail=request.request_id != "warm-up")
@@ -221,6 +235,13 @@ def test_without_a_server_one_is_started(folder: Path) -> None:
 
     assert result.returncode == 0, result.stderr
     assert (folder / "out" / "deep" / "a.txt").read_text().startswith("audio of")
+
+
+def test_a_service_of_ones_own_asks_for_no_key(folder: Path) -> None:
+    variables = {"OMNIHEAR_ENGINE_BACKEND": "scripted", "OMNIHEAR_SECURITY_API_KEYS": KEY}
+    result = command(folder / "a.wav", "-o", folder / "out", **variables)
+
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.timeout(300)  # imports vLLM, twice

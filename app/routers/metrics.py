@@ -1,0 +1,21 @@
+"""GET /metrics"""
+
+from fastapi import APIRouter, Request, Response
+
+from app.dependencies import RuntimeDep
+from app.gauges import standing
+
+router = APIRouter(tags=["service"])
+
+
+@router.get(
+    "/metrics",
+    summary="Numbers for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request, runtime: RuntimeDep) -> Response:
+    """Of this service, its process and vLLM, in Prometheus' text format or OpenMetrics."""
+    numbers = standing(runtime, await runtime.engine.encoder_usage())
+    body, media_type = runtime.metrics.render(request.headers.get("Accept", ""), numbers)
+    return Response(body, headers={"Content-Type": media_type})
