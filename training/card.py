@@ -34,7 +34,8 @@ def fill(configuration: Configuration, scores: Sequence[SetScore]) -> str:
         encoder=f"{audio['encoder_layers']} layers, width {audio['d_model']}, {audio['num_mel_bins']} mel bins, "
         f"windows of {audio['n_window'] / 50:g} s (`n_window` {audio['n_window']})",
         decoder=f"{text['num_hidden_layers']} layers, width {text['hidden_size']}, "
-        f"{text['num_attention_heads']} heads, {text['num_key_value_heads']} key/value heads, vocabulary {text['vocab_size']}, tied embeddings",
+        f"{text['num_attention_heads']} heads, {text['num_key_value_heads']} key/value heads, "
+        f"vocabulary {text['vocab_size']}, tied embeddings",
         hours=f"{hours:.2f}",
         voices="\n".join(markdown_table(["voice", "hours", "of that coded"], voices)),
         texts="\n".join(
