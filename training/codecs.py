@@ -60,7 +60,7 @@ def through(samples: Samples, codec: Codec) -> Samples:
         for part in (*resampler.resample(frame), *resampler.resample(None), None):
             output.mux(stream.encode(part))
     file.seek(0)
-    decoded = read_recording(file)
+    decoded = read_recording(file, codec.container)
     delay = _delay(samples, decoded)
     aligned: Samples = np.resize(np.pad(decoded[delay:], (0, len(samples))), len(samples))
     return aligned
