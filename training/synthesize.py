@@ -24,7 +24,7 @@ from training.texts import Sentence, collect, totals
 from training.voices import Synthesizer, demo_speech, make, trim, usable
 
 SECONDS_EACH = 4.0  # of a sentence, to count how many fill a shard
-EVALUATION_UTTERANCES = 240
+EVALUATION_UTTERANCES = 120
 BLENDED = 0.4  # share of Kokoro's utterances with two voices mixed
 
 Config = Annotated[Path, typer.Argument(help="TOML file; training/configs has some.")]
@@ -70,11 +70,11 @@ def main(
 
 
 def plan(configuration: Configuration) -> list[Task]:
-    """All shards, those for evaluation first, then every voice in turn: an early end leaves something of each."""
-    numbered = []
+    """All shards, those for evaluation first, then of every voice its share: an early end leaves the same mixture."""
+    numbered: list[tuple[float, Task]] = []
     for voice in configuration.synthesis.voices:
         count = 1 if voice.engine == "clips" else round(60 * voice.hours / configuration.synthesis.shard_minutes)
-        numbered += [(number, Task(voice, number)) for number in range(max(1, count))]
+        numbered += [(number / max(1, count), Task(voice, number)) for number in range(max(1, count))]
     evaluation = [Task(voice, None) for voice in configuration.synthesis.voices if voice.held_out]
     return evaluation + [task for _, task in sorted(numbered, key=lambda each: each[0])]
 

@@ -120,7 +120,7 @@ class Trainer:
         features = mask(features, frames, **masks, generator=generator)
         tokens, targets = plan.tokens.to(self.device), plan.targets.to(self.device)
         losses: dict[str, Tensor] = {}
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             states, embeddings, lengths = self.network.audio(features, frames)
             embedded = self.network.embed(self._noisy(tokens, targets, generator), embeddings, lengths)
             final, middle = self.network.decode(embedded)

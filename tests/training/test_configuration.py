@@ -19,8 +19,8 @@ def test_every_configuration_is_valid_and_names_codecs_that_there_are(path: Path
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        ("steps = 8", "", "name steps or minutes"),
-        ("steps = 8", "stepz = 8", "stepz"),
+        ("steps = 6", "", "name steps or minutes"),
+        ("steps = 6", "stepz = 8", "stepz"),
         ("rooms = 0.2", "rooms = 2", "rooms"),
         ("seed = 1", "seed = ", "smoke"),
     ],

@@ -147,7 +147,7 @@ def test_evaluation_fills_the_card(config: Path, model: Path) -> None:
     assert len(told["clips"]) == 6
     card = (model / "MODEL_CARD.md").read_text()
     assert "$" not in card
-    assert "| clips | 0.0" in card
+    assert "| clips | 0.01 | 0.01 |" in card
     assert "the demo clips of examples/audio" in card
     assert "| seen in training | 3 |" in card
 
