@@ -148,6 +148,10 @@ def main(
     language: Annotated[str, typer.Option(help="Of all recordings.")] = "en",
     callers: Annotated[int, typer.Option(min=1, help="Requests at the same time.")] = 4,
     name: Annotated[str | None, typer.Option(help="Of the report; the model's when not named.")] = None,
+    texts: Annotated[
+        bool,
+        typer.Option(help="Write down what was said and heard too; licences of the recordings may not allow more."),
+    ] = False,
     cache: Annotated[Path, typer.Option(help="Folder for what packages carry.")] = CACHE,
     output: Annotated[Path, typer.Option(help="Folder of the reports.")] = RESULTS,
 ) -> None:
@@ -172,7 +176,11 @@ def main(
     stem = f"accuracy-{name or Path(report.model).name}-{report.date}"
     output.mkdir(parents=True, exist_ok=True)
     path = output / f"{stem}.json"
-    path.write_text(json.dumps(asdict(report), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    told = asdict(report)
+    if not texts:
+        for each in told["clips"]:
+            del each["spoken"], each["heard"]
+    path.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     path.with_suffix(".md").write_text(text := markdown(report), encoding="utf-8")
     typer.echo(text)
     console.print(f"wrote {path} and .md", soft_wrap=True)

@@ -24,7 +24,7 @@ from training.texts import Sentence, collect, totals
 from training.voices import Synthesizer, demo_speech, make, trim, usable
 
 SECONDS_EACH = 4.0  # of a sentence, to count how many fill a shard
-EVALUATION_UTTERANCES = 120
+EVALUATION_UTTERANCES = 60
 BLENDED = 0.4  # share of Kokoro's utterances with two voices mixed
 
 Config = Annotated[Path, typer.Argument(help="TOML file; training/configs has some.")]

@@ -100,7 +100,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self.average.update_parameters(self.network)
         self.progress.step += 1
-        return {name: value.detach() for name, value in losses.items()}
+        return {"total": total.detach(), **{name: value.detach() for name, value in losses.items()}}
 
     def _weights(self) -> dict[str, float]:
         choices = self.choices
@@ -191,16 +191,19 @@ def main(config: Config) -> None:
     run(load(config))
 
 
-def run(configuration: Configuration) -> list[float]:
-    """Train; returns the loss of each reported step, the first and the last among them."""
+def run(configuration: Configuration) -> list[dict[str, float]]:
+    """Train; returns the losses of each reported step, their weighted sum as "total"."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # planning is spread over processes already
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     unpack(configuration)
     weights: dict[str, float] = {voice.engine: voice.weight for voice in configuration.synthesis.voices}
     corpus = Corpus(packed(configuration), ".opus", weights)
-    small = device.type == "cpu"
-    sound = Sound(corpus, device, configuration.seed, **({"noises": 14, "rooms": 8} if small else {}))
+    if device.type == "cuda":
+        sound = Sound(corpus, device, configuration.seed)
+    else:  # a few steps do not need many noises; threads that wait for each other spin, so one core is left out
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - 1))
+        sound = Sound(corpus, device, configuration.seed, noises=7, rooms=8, seconds=5.0)
     trainer = Trainer(configuration, corpus, device, sound)
     resumed = trainer.resume(configuration.state)
     console.print(
@@ -213,7 +216,7 @@ def run(configuration: Configuration) -> list[float]:
     return losses
 
 
-def _train(trainer: Trainer, corpus: Corpus) -> list[float]:
+def _train(trainer: Trainer, corpus: Corpus) -> list[dict[str, float]]:
     configuration, choices, progress = trainer.configuration, trainer.choices, trainer.progress
     training, _ = sentences(configuration)
     planner = Planner(
@@ -231,7 +234,7 @@ def _train(trainer: Trainer, corpus: Corpus) -> list[float]:
         num_workers=choices.workers,
         prefetch_factor=6 if choices.workers else None,
     )
-    reported: list[float] = []
+    reported: list[dict[str, float]] = []
     saved = begun = time.monotonic()
     before = progress.seconds
     plans = iter(loader)
@@ -243,7 +246,7 @@ def _train(trainer: Trainer, corpus: Corpus) -> list[float]:
             last = progress.part(choices) >= 1
             if progress.step % REPORT_STEPS == 1 or (choices.steps is not None and choices.steps <= 50) or last:
                 told = {name: round(float(value), 3) for name, value in losses.items()}
-                reported.append(told["tokens"])
+                reported.append(told)
                 console.print(f"step {progress.step}, {progress.seconds:.0f} s: {told}", soft_wrap=True)
             part = min(100, int(100 * progress.part(choices)))
             shown.advance(part - done, f"step {progress.step}")

@@ -26,7 +26,9 @@ def test_a_manifest_is_put_through_a_service_and_counted_by_set(
     ]
     write(recordings, tmp_path / "clips.jsonl")
 
-    done = CliRunner().invoke(command, [str(tmp_path / "clips.jsonl"), "--output", str(tmp_path), "--name", "mine"])
+    done = CliRunner().invoke(
+        command, [str(tmp_path / "clips.jsonl"), "--output", str(tmp_path), "--name", "mine", "--texts"]
+    )
 
     assert done.exit_code == 0, done.output
     (path,) = tmp_path.glob("accuracy-mine-*.json")

@@ -1,7 +1,9 @@
 """All stages, one after the other, as the README has them, on the CPU: seconds of audio and a few steps."""
 
 import json
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from training.configuration import Configuration, load
 from training.decoding import Transcriber
 
 SMOKE = Path(__file__).parents[2] / "training" / "configs" / "smoke.toml"
+Losses = list[dict[str, float]]
 FORM = MODELS / "omni-tiny-en"
 
 
@@ -35,12 +38,13 @@ def run(command: Any, *arguments: str) -> str:
 
 
 @pytest.fixture(name="config", scope="module")
-def _config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The smoke configuration with a folder of its own."""
     folder = tmp_path_factory.mktemp("training")
     path = folder / "smoke.toml"
     path.write_text(SMOKE.read_text().replace('"build/training/smoke"', json.dumps(str(folder / "work"))))
-    return path
+    yield path
+    shutil.rmtree(folder)  # pytest keeps folders of three runs, and a state of training is 400 MB
 
 
 @pytest.fixture(name="packed", scope="module")
@@ -51,7 +55,7 @@ def _packed(config: Path) -> Configuration:
 
 
 @pytest.fixture(name="losses", scope="module")
-def _losses(packed: Configuration) -> list[float]:
+def _losses(packed: Configuration) -> Losses:
     """Trained from the parts alone, as on another machine."""
     shutil.rmtree(packed.work / "packed")
     shutil.rmtree(packed.shards)
@@ -60,7 +64,7 @@ def _losses(packed: Configuration) -> list[float]:
 
 
 @pytest.fixture(name="model", scope="module")
-def _model(config: Path, losses: list[float]) -> Path:
+def _model(config: Path, losses: Losses) -> Path:
     run(export.main, str(config), "--split-mib", "15")
     return load(config).model
 
@@ -77,9 +81,10 @@ def test_speech_is_made_coded_and_packed_once(packed: Configuration, config: Pat
     assert before == {path: path.stat().st_mtime_ns for path in packed.work.rglob("*.opus")}
 
 
-def test_the_loss_falls(losses: list[float], packed: Configuration) -> None:
+def test_the_loss_falls(losses: Losses, packed: Configuration) -> None:
     assert len(losses) == packed.training.steps
-    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+    totals = [each["total"] for each in losses]
+    assert np.mean(totals[-2:]) < np.mean(totals[:2])
 
 
 def test_only_the_decoder_and_the_projection_have_changed(model: Path) -> None:
@@ -118,24 +123,16 @@ def test_transformers_loads_every_weight(model: Path) -> None:
     assert Qwen2_5OmniProcessor.from_pretrained(model).feature_extractor.feature_size == 80
 
 
-def test_a_run_that_was_interrupted_ends_as_one_that_was_not(packed: Configuration, losses: list[float]) -> None:
-    changes = {"steps": 2, "save_minutes": 1e-9}
-    whole, halves = (
-        packed.model_copy(update={"work": packed.work / name, "training": packed.training.model_copy(update=changes)})
-        for name in ("whole", "halves")
-    )
-    for each in (whole, halves):
-        shutil.copytree(packed.parts, each.parts)
-    expected = train.run(whole)
-    first = halves.model_copy(
-        update={"training": halves.training.model_copy(update={"minutes": 1e-9})}  # over after one step
-    )
-    begun = train.run(first)
+def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(packed: Configuration, losses: Losses) -> None:
+    again = packed.model_copy(update={"work": packed.work / "again"})
+    shutil.copytree(packed.parts, again.parts)
+    over = again.training.model_copy(update={"minutes": 1e-9})  # after one step
+    rest = again.training.model_copy(update={"steps": 2})
 
-    ended = train.run(halves)
+    begun = train.run(again.model_copy(update={"training": over}))
+    ended = train.run(again.model_copy(update={"training": rest}))
 
-    assert len(begun) == len(ended) == 1
-    assert ended[-1] == pytest.approx(expected[-1], abs=0.02)
+    assert [*begun, *ended] == [pytest.approx(each, abs=0.01) for each in losses[:2]]
 
 
 def test_evaluation_fills_the_card(config: Path, model: Path) -> None:
@@ -147,7 +144,7 @@ def test_evaluation_fills_the_card(config: Path, model: Path) -> None:
     assert len(told["clips"]) == 6
     card = (model / "MODEL_CARD.md").read_text()
     assert "$" not in card
-    assert "| clips | 0.01 | 0.01 |" in card
+    assert re.search(r"\| clip \| 0\.\d\d \| 0\.\d\d \|", card)
     assert "the demo clips of examples/audio" in card
     assert "| seen in training | 3 |" in card
 
