@@ -27,7 +27,11 @@ class _Step:
 
 
 class Graph:
-    """A graph, loaded; constants are folded."""
+    """A graph, loaded; constants are folded.
+
+    Attributes:
+        inputs: names, in the order in which they are given.
+    """
 
     def __init__(self, path: Path, device: torch.device) -> None:
         """Read the file.
@@ -36,7 +40,7 @@ class Graph:
             NotImplementedError: it has an operator that is not here.
         """
         self._device = device
-        self._inputs, self._outputs, nodes, constants = _read(path)
+        self.inputs, self._outputs, nodes, constants = _read(path)
         self._constants: dict[str, Tensor] = constants
         self._aliases: dict[str, str] = {}
         steps = [step for node in nodes if (step := self._prepare(node)) is not None]
@@ -47,7 +51,7 @@ class Graph:
     @torch.no_grad()
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         """Run with inputs in the order of the graph; outputs are on the device."""
-        values: dict[str, Any] = {**self._constants, **dict(zip(self._inputs, inputs, strict=True))}
+        values: dict[str, Any] = {**self._constants, **dict(zip(self.inputs, inputs, strict=True))}
         for step in self._steps:
             try:
                 result = step.run(*(values[name] if name else None for name in step.inputs))
