@@ -7,7 +7,6 @@ import time
 import numpy as np
 import psutil
 import pytest
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.main import create_app
 from engine.interface import SpeechRequest
@@ -94,25 +93,14 @@ async def test_an_idle_engine_is_no_stall(make_client: MakeClient) -> None:
         assert (await client.get("/health/ready")).status_code == 200
 
 
-class NamedClient:
-    """Stands for whatever checks keys: `request.state.client` is a name that is no secret."""
-
-    def __init__(self, app: ASGIApp, name: str) -> None:
-        self._app = app
-        self._name = name
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["client"] = self._name
-        await self._app(scope, receive, send)
-
-
 @pytest.mark.parametrize("named", [False, True])
 async def test_single_clients_are_limited_where_they_are_known(named: bool) -> None:
-    app = create_app(settings_with(clients={"requests_per_minute": 2}), engine=ScriptedEngine())
-    if named:
-        app.add_middleware(NamedClient, name="team-a")
+    key = "0123456789abcdef"
+    security = {"api_keys": f"team-a {key}"} if named else {}
+    app = create_app(settings_with(clients={"requests_per_minute": 2}, security=security), engine=ScriptedEngine())
     async with lifespan_client(app) as client:
         await until_ready(client)
+        client.headers["Authorization"] = f"Bearer {key}"
         answers = [await client.post("/v1/transcribe", files={"file": SPEECH}) for _ in range(3)]
 
     assert [answer.status_code for answer in answers] == [200, 200, 429 if named else 200]
