@@ -21,6 +21,11 @@ from app.transcription.segmentation import SpeechDetector, cut, merge_channels
 from app.transcription.types import AudioWarning, Postponed, PreparationPlan, PreparedAudio
 from engine.interface import SAMPLE_RATE
 
+NO_SPEECH = AudioWarning(
+    "no_speech",
+    "No speech was found, so the text is empty. Where somebody speaks all the same, tell the operator: "
+    "OMNIHEAR_GUARDS_SILENCE=false gives the model all sound.",
+)
 MEMORY_GROWTH = 1 << 30  # bytes a worker may take beyond its libraries; a decode needs some tens of MiB
 NICENESS = 5  # decoding is work in the background: the loop that answers and the engine that it feeds go first
 
@@ -71,8 +76,13 @@ def prepare(
                         may_go_on = None
         paused = time.perf_counter()
         segments = merge_channels(
-            [cut(detector.finish(), plan.max_samples, plan.target_samples) for detector in detectors]
+            [
+                cut(detector.finish(), plan.max_samples, plan.target_samples, skip_silence=plan.skip_silence)
+                for detector in detectors
+            ]
         )
+        if not segments:
+            warnings.append(NO_SPEECH)
         ended = time.perf_counter()
     except MemoryError:
         raise CorruptAudioError(
