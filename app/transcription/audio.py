@@ -286,7 +286,7 @@ def _open(source: BinaryIO) -> InputContainer:
             "r",
             options={
                 "format_whitelist": ",".join(DEMUXERS),
-                "codec_whitelist": _audio_decoders(),
+                "codec_whitelist": audio_decoders(),
                 "protocol_whitelist": "none",  # there is no protocol of that name
             },
             metadata_errors="ignore",
@@ -310,7 +310,7 @@ def _explain(looks: Looks | None, n_bytes: int) -> MalformedRequestError | Corru
 
 
 @functools.cache
-def _audio_decoders() -> str:
+def audio_decoders() -> str:
     """Names of FFmpeg's audio decoders: those for pictures and subtitles shall not even look at an upload."""
     names = []
     for name in sorted(av.codecs_available):
