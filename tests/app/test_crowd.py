@@ -25,23 +25,26 @@ async def test_two_hundred_clients_are_served_or_told_when_to_come_back(figure: 
     odd: list[httpx.Response] = []
     over = asyncio.Event()
 
-    async def keep_asking(url: str) -> None:
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            while not over.is_set():
-                begun = time.monotonic()
-                answer = await client.post("/v1/transcribe", content=SPEECH)
-                statuses[answer.status_code] += 1
-                if answer.status_code == 200:
-                    waits.append(time.monotonic() - begun)
-                elif answer.status_code != 429 or not 1 <= int(answer.headers["Retry-After"]) <= 60:
-                    odd.append(answer)
-                await asyncio.sleep(0.2)
+    async def keep_asking(client: httpx.AsyncClient) -> None:
+        while not over.is_set():
+            begun = time.monotonic()
+            answer = await client.post("/v1/transcribe", content=SPEECH)
+            statuses[answer.status_code] += 1
+            if answer.status_code == 200:
+                waits.append(time.monotonic() - begun)
+            elif answer.status_code != 429 or not 1 <= int(answer.headers["Retry-After"]) <= 60:
+                odd.append(answer)
+            await asyncio.sleep(0.2)
 
+    connections = httpx.Limits(max_connections=None)
     engine = PacedEngine(solo_rate=RATE, gain=2)
-    async with live_runtime(engine, concurrency={"max_requests": PLACES}) as (client, runtime):
+    async with (
+        live_runtime(engine, concurrency={"max_requests": PLACES}) as (one, runtime),
+        httpx.AsyncClient(base_url=one.base_url, timeout=60, limits=connections) as client,
+    ):
         async with asyncio.TaskGroup() as group:  # which no reset connection gets past
             for _ in range(CLIENTS):
-                group.create_task(keep_asking(str(client.base_url)))
+                group.create_task(keep_asking(client))
             await asyncio.sleep(SECONDS)
             over.set()
         left = runtime.admission.requests
