@@ -13,12 +13,14 @@ import numpy as np
 from app.transcription import worker
 from app.transcription.exceptions import (
     CorruptAudioError,
+    Limit,
     PreparationError,
     PreparationTimeoutError,
     TranscriptionError,
 )
 from app.transcription.mixing import Channels
 from app.transcription.pool import Pool, WorkerLostError
+from app.transcription.storage import storing
 from app.transcription.types import AudioLimits, Postponed, PreparationPlan, PreparedAudio
 from engine.interface import SAMPLE_RATE
 
@@ -91,6 +93,7 @@ class Preparer:
         Raises:
             InvalidInputError: as `audio.decode` does, or if the decoder crashes on the file.
             PreparationTimeoutError: the worker took too long and was killed.
+            StorageFullError: there is no room for the waveform.
             PreparationError: workers do not work.
         """
         job = (str(source), str(target), replace(self._plan, separate=separate))
@@ -132,10 +135,12 @@ class Preparer:
         self, job: tuple[str, str, PreparationPlan], may_go_on: Callable[[float], bool] | None = None
     ) -> PreparedAudio | Postponed:
         try:
-            return await self._pool.run(worker.prepare, *job, seconds=self._timeout_seconds, answer=may_go_on)
+            with storing():
+                return await self._pool.run(worker.prepare, *job, seconds=self._timeout_seconds, answer=may_go_on)
         except TimeoutError:
-            msg = f"Decoding took longer than {self._timeout_seconds:g} s and was given up."
-            raise PreparationTimeoutError(msg) from None
+            limit = Limit("seconds of decoding", self._timeout_seconds, "OMNIHEAR_LIMITS_DECODE_TIMEOUT_SECONDS")
+            msg = f"Decoding took longer than {limit.value:g} s and was given up. Send a shorter file."
+            raise PreparationTimeoutError(msg, limit=limit) from None
         except (TranscriptionError, WorkerLostError):
             raise
         except Exception as error:

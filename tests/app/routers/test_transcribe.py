@@ -12,6 +12,7 @@ from engine.interface import SpeechRequest
 from engine.scripted import Act, ScriptedEngine
 from tests.audio_factory import FORMATS, Samples, clip, encode, noise, pcm16, silence, sine, wav
 from tests.conftest import Client, MakeClient
+from tests.waiting import eventually
 
 ROUTES = ["/v1/transcribe", "/v1/audio/transcriptions"]
 SPEECH = wav(pcm16(clip("library-us-female.wav")))
@@ -208,6 +209,19 @@ async def test_headers_name_the_request_and_its_stages(scripted_client: Client) 
     timing = dict(re.findall(r"(\w+);dur=([\d.]+)", answer.headers["Server-Timing"]))
     assert list(timing) == ["queue", "decode", "segment", "inference"]
     assert float(timing["decode"]) > 0
+
+
+async def test_requests_at_once_may_have_the_same_id(make_client: MakeClient) -> None:
+    gate = asyncio.Event()
+    engine = ScriptedEngine(lambda asked: Act(words=("fine",), gate=None if asked.request_id == "warm-up" else gate))
+    async with make_client(engine) as client:
+        posts = [asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH})) for _ in range(3)]
+        await eventually(lambda: len(engine.running) == 3, seconds=20)
+        gate.set()
+        answers = await asyncio.gather(*posts)
+
+    assert [answer.json()["text"] for answer in answers] == ["fine"] * 3
+    assert {answer.headers["X-Request-ID"] for answer in answers} == {"test"}
 
 
 async def test_a_harmful_request_id_is_replaced(scripted_client: Client) -> None:
