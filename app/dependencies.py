@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 
 from app.runtime import Runtime
 from app.transcription.admission import Ticket
+from app.transcription.storage import storing
 
 
 def _runtime(request: Request) -> Runtime:
@@ -43,13 +44,14 @@ TicketDep = Annotated[Ticket, Depends(_ticket)]
 
 
 async def _spool(runtime: ReadyRuntimeDep, _: TicketDep) -> AsyncIterator[Path]:
-    folder = TemporaryDirectory(dir=runtime.spool)
-    try:
-        yield Path(folder.name)
-    finally:
-        # In a thread: to remove a long file's waveform takes a tenth of a second.
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(folder.cleanup)
+    with storing():
+        folder = TemporaryDirectory(dir=runtime.spool)
+        try:
+            yield Path(folder.name)
+        finally:
+            # In a thread: to remove a long file's waveform takes a tenth of a second.
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(folder.cleanup)
 
 
 SpoolDep = Annotated[Path, Depends(_spool)]

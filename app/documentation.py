@@ -84,6 +84,7 @@ _ERRORS = {
     400: "the form or the file cannot be read",
     401: "the API key is missing or not valid, where the operator has set keys",
     404: "the model is not served",
+    408: "the body came too slowly",
     413: "a limit was passed: bytes, seconds, channels or sample rate",
     415: "not audio, or nothing of it can be decoded",
     422: "a field cannot be served, a URL cannot be read, or there is no sound",
@@ -91,6 +92,7 @@ _ERRORS = {
     500: "the service failed on this request",
     503: "loading or shutting down; `Retry-After` says when to ask again",
     504: "decoding or transcribing took too long",
+    507: "no room for the upload; `Retry-After` says when to ask again",
 }
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {

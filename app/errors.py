@@ -30,6 +30,7 @@ class _Rule:
     code: str | None = None
     message: str | None = None
     retry_after: int | None = None  # seconds, where the exception does not say
+    close: bool = False  # the connection, after the answer
 
 
 # Looked up along the exception's class hierarchy, so that a base class stands for its family.
@@ -37,6 +38,7 @@ RULES: dict[type[Exception], _Rule] = {
     domain.MalformedRequestError: _Rule(400),
     KeyRefusedError: _Rule(401),
     domain.ClientGoneError: _Rule(499),  # nginx's number; seen by the log alone
+    domain.SlowUploadError: _Rule(408, close=True),  # RFC 9110, 15.5.9
     domain.InvalidFieldError: _Rule(422),
     domain.UnknownModelError: _Rule(404),
     domain.TooLargeError: _Rule(413),
@@ -47,6 +49,7 @@ RULES: dict[type[Exception], _Rule] = {
     domain.InvalidInputError: _Rule(400),
     domain.OverloadedError: _Rule(429),
     domain.NotReadyError: _Rule(503),
+    domain.StorageFullError: _Rule(507),
     domain.PreparationTimeoutError: _Rule(504),
     domain.InferenceTimeoutError: _Rule(504),
     domain.UnavailableError: _Rule(500),
@@ -104,9 +107,8 @@ def explain(request: Request, error: Exception) -> Fault:
         limit=LimitDetail(name=limit.name, value=limit.value, setting=limit.setting) if limit else None,
         request_id=request.scope["state"]["request_id"],
     )
-    return Fault(
-        rule.status, detail, getattr(error, "retry_after", rule.retry_after), getattr(error, "headers", None) or {}
-    )
+    headers = getattr(error, "headers", None) or ({"Connection": "close"} if rule.close else {})
+    return Fault(rule.status, detail, getattr(error, "retry_after", rule.retry_after), headers)
 
 
 async def answer(request: Request, error: Exception) -> JSONResponse:

@@ -1,12 +1,12 @@
 """Owns the engine and the decode workers: start, warm up, serve, shut down."""
 
 import asyncio
+import io
 import logging
-import tempfile
 import time
+import wave
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import numpy as np
 
@@ -14,10 +14,12 @@ from app.lifecycle import LifeCycle
 from app.metrics import Metrics
 from app.runtime import Runtime, State
 from app.settings import Settings
+from app.spool import service_spool
 from app.supervisor import Supervisor
+from app.transcription import isolation
 from app.transcription.admission import Admission
 from app.transcription.clients import Clients
-from app.transcription.exceptions import ShuttingDownError, TranscriptionError
+from app.transcription.exceptions import PreparationError, ShuttingDownError, TranscriptionError
 from app.transcription.guards import GuardPolicy
 from app.transcription.hearing import Listener
 from app.transcription.pool import Pool
@@ -31,6 +33,8 @@ from engine.interface import SAMPLE_RATE, EngineError, SpeechEngine, SpeechReque
 from engine.scripted import ScriptedEngine
 
 logger = logging.getLogger(__name__)
+
+REHEARSAL_SECONDS = 60.0  # on a machine that is busy with something else; some ms otherwise
 
 
 def build_engine(settings: Settings) -> SpeechEngine:
@@ -58,6 +62,7 @@ async def serve(settings: Settings, engine: SpeechEngine, metrics: Metrics) -> A
         timeout_seconds=limits.decode_timeout_seconds,
         max_segment_seconds=SEGMENT_SECONDS,
         target_segment_seconds=settings.engine.segment_seconds,
+        skip_silence=settings.guards.silence,
     )
     turns = Turns(
         places=settings.engine.max_num_seqs,
@@ -72,7 +77,7 @@ async def serve(settings: Settings, engine: SpeechEngine, metrics: Metrics) -> A
         waiting=lambda: preparer.waiting + turns.waiting,
     )
     transcriber = Transcriber(
-        listener=Listener(engine, GuardPolicy(**settings.guards.model_dump())),
+        listener=Listener(engine, GuardPolicy(**settings.guards.model_dump(exclude={"silence"}))),
         preparer=preparer,
         turns=turns,
         observer=metrics,
@@ -80,10 +85,7 @@ async def serve(settings: Settings, engine: SpeechEngine, metrics: Metrics) -> A
         inference_timeout_seconds=limits.inference_timeout_seconds,
     )
     supervisor = Supervisor(engine=engine, life=life, admission=admission, turns=turns, settings=settings.server)
-    with (
-        tempfile.TemporaryDirectory(prefix="omnihear-", dir=settings.server.spool_dir or None) as spool,
-        supervisor.signals(),
-    ):
+    with service_spool(settings.server.spool_dir) as spool, supervisor.signals():
         runtime = Runtime(
             settings=settings,
             engine=engine,
@@ -93,7 +95,7 @@ async def serve(settings: Settings, engine: SpeechEngine, metrics: Metrics) -> A
             pool=pool,
             life=life,
             metrics=metrics,
-            spool=Path(spool),
+            spool=spool,
             started=time.time(),
         )
         tasks = [
@@ -121,7 +123,7 @@ async def _start(runtime: Runtime, supervisor: Supervisor) -> None:
 
     try:
         # Decode workers take a second: they start while the engine's imports keep the other core busy.
-        await asyncio.gather(runtime.engine.start(report), runtime.pool.start())
+        await asyncio.gather(runtime.engine.start(report), _start_workers(runtime))
         report("warming up", 0.95)
         await _warm_up(runtime.engine, runtime.settings)
     except Exception as error:
@@ -131,6 +133,40 @@ async def _start(runtime: Runtime, supervisor: Supervisor) -> None:
         return
     report("ready", 1.0)
     runtime.life.serve()
+
+
+async def _start_workers(runtime: Runtime) -> None:
+    """Have decode workers ready, and one of them do what they all are for: libraries may be there and not work.
+
+    Raises:
+        PreparationError: they do not work; says why.
+    """
+    upload, waveform = runtime.spool / "rehearsal", runtime.spool / "rehearsal.waveform"
+    # The limits of uploads may be such that they exclude this one.
+    preparer = Preparer(limits=AudioLimits(), pool=runtime.pool, long_decodes=1, timeout_seconds=REHEARSAL_SECONDS)
+    try:
+        await runtime.pool.start()
+        upload.write_bytes(_noise_file())
+        await preparer.prepare(upload, waveform)
+        network = await runtime.pool.run(isolation.network, seconds=REHEARSAL_SECONDS)
+    except (TranscriptionError, OSError) as error:
+        cause = error.__cause__ or error
+        msg = f"decode workers do not work: {type(cause).__name__}: {cause}"
+        raise PreparationError(msg) from error
+    finally:
+        upload.unlink(missing_ok=True)
+        waveform.unlink(missing_ok=True)
+    if network == isolation.network():
+        logger.warning("decode workers can reach the network: nobody without privileges may make namespaces here")
+
+
+def _noise_file() -> bytes:
+    """Half a second at a rate that has to be changed."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setparams((1, 2, 8000, 0, "NONE", ""))
+        writer.writeframes(np.random.default_rng(0).integers(-99, 99, 4000).astype("<i2").tobytes())
+    return file.getvalue()
 
 
 async def _warm_up(engine: SpeechEngine, settings: Settings) -> None:

@@ -52,6 +52,9 @@ class Limits(_Section):
 
     Attributes:
         max_upload_bytes: of the request body, multipart framing included.
+        upload_idle_seconds: longest wait for the next bytes of a body.
+        min_upload_rate: bytes a second that a body has to come with on the whole, beside `upload_idle_seconds` once;
+            speech as it is spoken has 750 at the least, Opus of 6 kbit/s.
         max_audio_seconds: of decoded audio.
         max_decoded_bytes: of samples as they leave the codec, all channels, before resampling.
         max_channels: of the sound stream.
@@ -63,6 +66,8 @@ class Limits(_Section):
     """
 
     max_upload_bytes: ByteSize = ByteSize(200 * 2**20)
+    upload_idle_seconds: Seconds = 30.0
+    min_upload_rate: PositiveInt = 500
     max_audio_seconds: Seconds = 4 * 3600.0
     max_decoded_bytes: ByteSize = ByteSize(8 * 2**30)
     max_channels: PositiveInt = 8
@@ -149,12 +154,14 @@ class Guards(_Section):
         wrapper_sentences: remove words of the model around the transcript ("The audio says: ...").
         repetition_loops: end an answer that repeats itself and ask once more.
         prompt_echo: ask again without the prompt where an answer consists of words of the prompt alone.
+        silence: give the model nothing but speech, as silero-vad finds it; of other sound it makes words.
     """
 
     special_tokens: bool = True
     wrapper_sentences: bool = True
     repetition_loops: bool = True
     prompt_echo: bool = True
+    silence: bool = True
 
 
 class Server(_Section):
@@ -164,7 +171,8 @@ class Server(_Section):
         host: address to listen on; 0.0.0.0 for all.
         model_name: what `GET /v1/models` lists, the engine's model when empty.
         model_aliases: further names that requests may use for it.
-        spool_dir: folder for uploads and decoded audio while they are worked on, the system's when empty.
+        spool_dir: folder for uploads and decoded audio while they are worked on, the system's when empty; in it each
+            service makes a folder of its own, and removes those that dead ones have left.
         keep_alive_seconds: longest silence of a stream before a comment is sent; proxies give up on what is silent,
             as a rule after 60 s. A stream whose first text takes longer begins with such a comment.
         drain_seconds: that running work may take after SIGTERM before it is cut off; orchestrators should wait longer
@@ -185,6 +193,14 @@ class Server(_Section):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["line", "json"] = "line"
     log_content: bool = False
+
+    @field_validator("spool_dir")
+    @classmethod
+    def _writable(cls, folder: str) -> str:
+        if folder and not (Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            msg = "there is no such folder that this user may write to; make it, or name another"
+            raise ValueError(msg)
+        return folder
 
 
 class Security(_Section):

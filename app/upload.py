@@ -3,9 +3,10 @@
 The body is never held whole: parts named `audio` or `file` go to disk as they arrive, and limits hold while reading.
 """
 
+import asyncio
 import filecmp
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -21,7 +22,14 @@ from multipart import (
 from starlette.requests import ClientDisconnect, Request
 
 from app.settings import Limits
-from app.transcription.exceptions import ClientGoneError, InvalidFieldError, Limit, MalformedRequestError, TooLargeError
+from app.transcription.exceptions import (
+    ClientGoneError,
+    InvalidFieldError,
+    Limit,
+    MalformedRequestError,
+    SlowUploadError,
+    TooLargeError,
+)
 
 AUDIO_FIELDS: Final = ("audio", "file")
 _MAX_FIELD_BYTES = 64 * 1024  # of one text field; the prompt's own limit is far below
@@ -81,12 +89,13 @@ async def read_upload(request: Request, spool: Path, limits: Limits) -> Upload:
     Args:
         request: multipart/form-data, the audio, or a JSON object of fields with `url` among them.
         spool: folder of this request alone; its owner removes it.
-        limits: of which `max_upload_bytes` holds here.
+        limits: of which those of the upload hold here.
 
     Raises:
         TooLargeError: as soon as the limit is passed, before the rest is read.
         MalformedRequestError: not a form, broken form.
         ClientGoneError: the body is not complete and never will be.
+        SlowUploadError: it takes too long.
         InvalidFieldError: no audio, several, text in its place, or audio and a URL.
     """
     query = tuple(request.query_params.multi_items())
@@ -204,7 +213,7 @@ async def _bounded(request: Request, limits: Limits) -> AsyncIterator[bytes]:
     total = 0
     block = bytearray()
     try:
-        async for chunk in request.stream():
+        async for chunk in _in_time(request.stream(), limits):
             total += len(chunk)
             if total > allowed:
                 raise _too_large(allowed, "reading stopped there")
@@ -217,6 +226,37 @@ async def _bounded(request: Request, limits: Limits) -> AsyncIterator[bytes]:
         raise ClientGoneError(msg) from error
     if block:
         yield bytes(block)
+
+
+async def _in_time(chunks: AsyncGenerator[bytes, None], limits: Limits) -> AsyncIterator[bytes]:
+    """Pass on what comes while it comes fast enough; only time that was spent waiting for the client counts."""
+    clock = asyncio.get_running_loop().time
+    patience, n_bytes = limits.upload_idle_seconds, 0
+    while True:
+        # What has come earns time for what follows, as in Apache's mod_reqtimeout.
+        began, earned = clock(), n_bytes / limits.min_upload_rate
+        allowed = min(limits.upload_idle_seconds, patience + earned)
+        try:
+            async with asyncio.timeout(allowed):
+                chunk = await anext(chunks, None)
+        except TimeoutError:
+            raise _too_slow(limits, idle=allowed == limits.upload_idle_seconds) from None
+        if chunk is None:
+            return
+        patience -= clock() - began
+        n_bytes += len(chunk)
+        yield chunk
+
+
+def _too_slow(limits: Limits, *, idle: bool) -> SlowUploadError:
+    if idle:
+        limit = Limit("seconds without upload", limits.upload_idle_seconds, "OMNIHEAR_LIMITS_UPLOAD_IDLE_SECONDS")
+        return SlowUploadError(f"nothing of the upload came for {limit.value:g} s; send it again", limit=limit)
+    limit = Limit("least upload bytes a second", limits.min_upload_rate, "OMNIHEAR_LIMITS_MIN_UPLOAD_RATE")
+    return SlowUploadError(
+        f"the upload came with less than {limit.value:g} bytes a second; send it in parts, or in a compressed format",
+        limit=limit,
+    )
 
 
 def _too_large(allowed: int, seen: str) -> TooLargeError:

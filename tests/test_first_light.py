@@ -12,7 +12,7 @@ import openai
 import psutil
 import pytest
 
-from tests.audio_factory import CLIPS, TRANSCRIPTS, VARIANTS, clip, encode, pcm16, silence, wav
+from tests.audio_factory import CLIPS, FORMATS, TRANSCRIPTS, VARIANTS, clip, encode, pcm16, silence, wav
 from tests.serving import Server, serving
 from tests.words import word_error_rate
 
@@ -89,10 +89,24 @@ def test_thirty_minutes_in_one_file(server: Server) -> None:
         assert first["start"] == pytest.approx(start, abs=1)
 
 
-def test_telephone_speech_is_understood(server: Server) -> None:
+FORMS = (
+    "m4a",
+    "webm",
+    "mp4",
+    "mp4 fragmented, to a pipe",
+    "webm to a pipe",
+    "wav 8-bit",
+    "wav 24-bit 44.1 kHz",
+    "wav float",
+)
+
+
+@pytest.mark.parametrize("form", [*FORMS, "wav mu-law", "wav A-law stereo"])
+def test_speech_is_understood_however_it_is_coded(form: str, server: Server) -> None:
+    """Films, pipes, and telephone bandwidth, which costs a word or two."""
     name = "library-us-female.wav"
 
-    text = transcribe(server, encode(clip(name), VARIANTS["wav mu-law"])).json()["text"]
+    text = transcribe(server, encode(clip(name), VARIANTS.get(form) or FORMATS[form])).json()["text"]
 
     assert word_error_rate(TRANSCRIPTS[name], text) <= 0.15, text
 

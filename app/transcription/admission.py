@@ -8,7 +8,6 @@ until that is worked off. Uncompressed sound is taken for longer than it is. Wha
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,7 +108,6 @@ class Admission:
 
     Attributes:
         rate: at which work is done.
-        refused: requests by the reason for which they were refused.
     """
 
     def __init__(
@@ -131,7 +129,6 @@ class Admission:
             waiting: how much work waits for a worker or the engine.
         """
         self.rate = Rate()
-        self.refused: Counter[str] = Counter()
         self._max_requests = max_requests
         self._max_audio_seconds = max_audio_seconds
         self._segment_seconds = segment_seconds
@@ -161,12 +158,8 @@ class Admission:
             OverloadedError: there is none, or the client has had its part.
         """
         seconds = n_bytes / BYTES_PER_SECOND
-        try:
-            self._check(seconds)
-            self._clients.enter(client, wait=lambda: self._until_one_leaves(client))
-        except OverloadedError as error:
-            self.refused[error.code] += 1
-            raise
+        self._check(seconds)
+        self._clients.enter(client, wait=lambda: self._until_one_leaves(client))
         ticket = Ticket(seconds, self._finish, client)
         self._tickets.add(ticket)
         self.rate.note(0.0, busy=self._waiting() > 0)

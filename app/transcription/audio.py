@@ -33,6 +33,7 @@ from app.transcription.exceptions import (
     TooLargeError,
 )
 from app.transcription.mixing import Channels, Downmix, Normaliser
+from app.transcription.placeholders import corrections
 from app.transcription.sniffing import HEAD_BYTES, Looks, describe
 from app.transcription.types import AudioLimits, AudioWarning
 from engine.interface import SAMPLE_RATE
@@ -259,14 +260,24 @@ class _Bytes:
     """A file as FFmpeg sees it.
 
     Has no name, whose extension FFmpeg would take for a hint, and takes seeks past its end for seeks to its end: forged
-    offsets can be larger than file systems allow.
+    offsets can be larger than file systems allow. Sizes that its writer did not know are what is there.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._size = file.seek(0, io.SEEK_END)
-        file.seek(0)
-        self.read, self.tell = file.read, file.tell
+        self._corrections = corrections(file)
+        self.read = self._read_corrected if self._corrections else file.read
+        self.tell = file.tell
+
+    def _read_corrected(self, size: int = -1) -> bytes:
+        begin = self._file.tell()
+        data = bytearray(self._file.read(size))
+        for at, right in self._corrections.items():
+            first, last = max(at, begin), min(at + len(right), begin + len(data))
+            if first < last:
+                data[first - begin : last - begin] = right[first - at : last - at]
+        return bytes(data)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return self._file.seek(min(offset, self._size) if whence == io.SEEK_SET else offset, whence)
@@ -286,7 +297,7 @@ def _open(source: BinaryIO) -> InputContainer:
             "r",
             options={
                 "format_whitelist": ",".join(DEMUXERS),
-                "codec_whitelist": _audio_decoders(),
+                "codec_whitelist": audio_decoders(),
                 "protocol_whitelist": "none",  # there is no protocol of that name
             },
             metadata_errors="ignore",
@@ -310,7 +321,7 @@ def _explain(looks: Looks | None, n_bytes: int) -> MalformedRequestError | Corru
 
 
 @functools.cache
-def _audio_decoders() -> str:
+def audio_decoders() -> str:
     """Names of FFmpeg's audio decoders: those for pictures and subtitles shall not even look at an upload."""
     names = []
     for name in sorted(av.codecs_available):

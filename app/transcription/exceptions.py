@@ -4,6 +4,7 @@
     |-- InvalidInputError             the caller's fault
     |   |-- MalformedRequestError       body or multipart form that cannot be read
     |   |-- ClientGoneError             nobody waits for the answer any more
+    |   |-- SlowUploadError             the body comes too slowly, or not at all
     |   |-- InvalidFieldError           a field's value, or the field itself
     |   |-- UnknownModelError
     |   |-- TooLargeError               bytes, seconds, channels, rate: names the limit
@@ -17,6 +18,7 @@
         |   `-- RateLimitedError          one client asks too often
         |-- NotReadyError               loading, or nothing comes of what waits
         |   `-- ShuttingDownError         draining, or cut off at the end of the grace time
+        |-- StorageFullError            no room for uploads
         |-- PreparationError            a decode worker failed
         |-- PreparationTimeoutError     decoding took too long
         `-- InferenceTimeoutError       the engine took too long
@@ -89,6 +91,12 @@ class ClientGoneError(InvalidInputError):
     """The client has closed the connection."""
 
     code = "client_gone"
+
+
+class SlowUploadError(InvalidInputError):
+    """The body comes too slowly, or has stopped coming."""
+
+    code = "slow_upload"
 
 
 class InvalidFieldError(InvalidInputError):
@@ -191,6 +199,20 @@ class ShuttingDownError(NotReadyError):
     """The service is about to end."""
 
     code = "shutting_down"
+
+
+class StorageFullError(UnavailableError):
+    """There is no room left where uploads and decoded audio are kept.
+
+    Attributes:
+        retry_after: seconds after which asking again makes sense: requests that end make room.
+    """
+
+    code = "storage_full"
+    retry_after = 10.0
+
+    def __init__(self, message: str = "there is no room left for uploads; ask again later") -> None:
+        super().__init__(message)
 
 
 class PreparationError(UnavailableError):

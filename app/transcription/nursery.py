@@ -4,7 +4,6 @@ A worker is killed whenever its client leaves, so workers have to be cheap: fork
 its libraries' pages, started afresh it takes a second of processor time.
 """
 
-import ctypes
 import functools
 import gc
 import os
@@ -15,7 +14,9 @@ import threading
 import warnings
 from typing import Final
 
-_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+from app.transcription.isolation import confine, end_with
+
+LONGEST_REASON: Final = 1000  # bytes of what is said in place of a worker
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # parallel over requests, not inside one
 
 
@@ -83,19 +84,9 @@ def nursery() -> Nursery:
     return Nursery()
 
 
-def end_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, however that ended.
-
-    Args:
-        parent: its process id; may have ended before this was called.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def main() -> None:
     """Fork a worker for each socket that arrives on descriptor 0, until the service closes its end."""
+    confine()
     end_with(int(sys.argv[1]))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # sent to a whole process group, it is the service's to act on
@@ -104,7 +95,12 @@ def main() -> None:
     warnings.filterwarnings("ignore", ".*multi-threaded, use of fork.*", DeprecationWarning)
     from app.transcription import worker
 
-    worker.load()
+    reason = b""
+    try:
+        worker.load()
+    except Exception as error:
+        # Told to whoever orders a worker. What libraries raise that are broken or missing is not bounded.
+        reason = f"{type(error).__name__}: {error}".encode()[:LONGEST_REASON]
     gc.collect()
     gc.freeze()  # pages that no collection touches stay shared
     own = os.getpid()
@@ -114,7 +110,9 @@ def main() -> None:
             if not order:
                 return
             with socket.socket(fileno=descriptors[0]) as connection:
-                if os.fork() == 0:
+                if reason:
+                    connection.sendall(reason)
+                elif os.fork() == 0:
                     try:
                         end_with(own)
                         worker.serve(connection)

@@ -21,7 +21,7 @@ import anyio
 
 from app.transcription import wire
 from app.transcription.exceptions import PreparationError
-from app.transcription.nursery import Nursery, nursery
+from app.transcription.nursery import LONGEST_REASON, Nursery, nursery
 
 Result = TypeVar("Result")
 Answer = Callable[[Any], Any]
@@ -95,7 +95,7 @@ class Pool:
             worker = await self._take()
             try:
                 async with asyncio.timeout(seconds):
-                    outcome = await worker.call(function, args, answer)
+                    outcome = await worker.call(function, args, seconds, answer)
             except BaseException as error:
                 self._workers.discard(worker)
                 self.restarts += 1
@@ -177,13 +177,15 @@ class _Worker:
     def alive(self) -> bool:
         return not _has_ended(self._descriptor)
 
-    async def call(self, function: Callable[..., Any], args: tuple[object, ...], answer: Answer | None) -> _Outcome:
+    async def call(
+        self, function: Callable[..., Any], args: tuple[object, ...], seconds: float, answer: Answer | None
+    ) -> _Outcome:
         """Let it run a function to the end.
 
         Raises:
             EOFError: it died.
         """
-        self._writer.write(wire.pack((function, args, answer is not None)))
+        self._writer.write(wire.pack((function, args, answer is not None, seconds)))
         while True:
             kind, value = await wire.read(self._reader)
             if kind == "asks" and answer is not None:
@@ -207,10 +209,10 @@ class _Worker:
 
 
 def _descriptors(connection: socket.socket) -> list[int]:
-    """The one that came over a socket."""
-    _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
+    """The one that came over a socket, or in its place the reason why there is none."""
+    words, descriptors, _, _ = socket.recv_fds(connection, LONGEST_REASON, 1)
     if not descriptors:
-        raise EOFError
+        raise EOFError(words.decode(errors="replace"))
     return descriptors
 
 

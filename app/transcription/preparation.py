@@ -13,12 +13,14 @@ import numpy as np
 from app.transcription import worker
 from app.transcription.exceptions import (
     CorruptAudioError,
+    Limit,
     PreparationError,
     PreparationTimeoutError,
     TranscriptionError,
 )
 from app.transcription.mixing import Channels
 from app.transcription.pool import Pool, WorkerLostError
+from app.transcription.storage import storing
 from app.transcription.types import AudioLimits, Postponed, PreparationPlan, PreparedAudio
 from engine.interface import SAMPLE_RATE
 
@@ -48,6 +50,7 @@ class Preparer:
         long_seconds: float = 60.0,
         max_segment_seconds: float = 30.0,
         target_segment_seconds: float | None = None,
+        skip_silence: bool = True,
     ) -> None:
         """Set up; starts nothing.
 
@@ -57,13 +60,14 @@ class Preparer:
             long_decodes: of those, how many may be longer than `long_seconds`.
             timeout_seconds: for one upload, waiting for a worker excluded.
             max_segment_seconds: the longest segment, at least 4.
-            target_segment_seconds: see `segmentation.cut`.
+            target_segment_seconds, skip_silence: see `segmentation.cut`.
         """
         self._plan = PreparationPlan(
             limits=limits,
             max_samples=round(max_segment_seconds * SAMPLE_RATE),
             target_samples=round((target_segment_seconds or max_segment_seconds) * SAMPLE_RATE),
             brief_samples=round(long_seconds * SAMPLE_RATE),
+            skip_silence=skip_silence,
         )
         self._pool = pool
         self._long = anyio.CapacityLimiter(long_decodes)
@@ -89,6 +93,7 @@ class Preparer:
         Raises:
             InvalidInputError: as `audio.decode` does, or if the decoder crashes on the file.
             PreparationTimeoutError: the worker took too long and was killed.
+            StorageFullError: there is no room for the waveform.
             PreparationError: workers do not work.
         """
         job = (str(source), str(target), replace(self._plan, separate=separate))
@@ -130,10 +135,12 @@ class Preparer:
         self, job: tuple[str, str, PreparationPlan], may_go_on: Callable[[float], bool] | None = None
     ) -> PreparedAudio | Postponed:
         try:
-            return await self._pool.run(worker.prepare, *job, seconds=self._timeout_seconds, answer=may_go_on)
+            with storing():
+                return await self._pool.run(worker.prepare, *job, seconds=self._timeout_seconds, answer=may_go_on)
         except TimeoutError:
-            msg = f"Decoding took longer than {self._timeout_seconds:g} s and was given up."
-            raise PreparationTimeoutError(msg) from None
+            limit = Limit("seconds of decoding", self._timeout_seconds, "OMNIHEAR_LIMITS_DECODE_TIMEOUT_SECONDS")
+            msg = f"Decoding took longer than {limit.value:g} s and was given up. Send a shorter file."
+            raise PreparationTimeoutError(msg, limit=limit) from None
         except (TranscriptionError, WorkerLostError):
             raise
         except Exception as error:

@@ -1,6 +1,7 @@
 """The use case: an upload becomes a transcript, told at once or as it grows."""
 
 import asyncio
+import itertools
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from app.transcription.admission import Share, Ticket
-from app.transcription.exceptions import InferenceTimeoutError
+from app.transcription.exceptions import InferenceTimeoutError, Limit
 from app.transcription.guards import PROMPT_ECHO, REPETITION, SPECIAL_TOKENS, WRAPPER
 from app.transcription.hearing import OUTPUT_LIMIT, Heard, Listener, Tell
 from app.transcription.mixing import Channels
@@ -59,6 +60,7 @@ class Transcriber:
         self._turns = turns
         self._observer = observer
         self._segments_per_request = segments_per_request
+        self._numbers = itertools.count(1)
         self._inference_timeout_seconds = inference_timeout_seconds
 
     async def transcribe(
@@ -75,6 +77,7 @@ class Transcriber:
         Cancellation aborts what the engine holds of it.
 
         Args:
+            request_id: for logs and traces; need not be unique.
             ticket: of the request that the upload belongs to.
             audience: told in order of time, and waited for. Without one the engine is asked for whole texts, which
                 costs it less.
@@ -104,7 +107,8 @@ class Transcriber:
             observer.stage("decode", prepared.decode_seconds)
             observer.stage("segment", prepared.segment_seconds)
             _correct(share, prepared)
-            hearing = _Hearing(share, options, request_id, telling)
+            # Callers choose ids, and two may choose the same; no id of theirs has a tilde in it.
+            hearing = _Hearing(share, options, f"{request_id}~{next(self._numbers)}", telling)
             if prepared.segments:
                 # Mapped anew for each segment: pages that were read count as memory for as long as they are mapped.
                 waveform = partial(map_waveform, decoded, prepared)
@@ -143,8 +147,10 @@ class Transcriber:
             async with asyncio.timeout(self._inference_timeout_seconds):
                 await self._hear_in_order(waveform, spans, hearing)
         except TimeoutError:
-            msg = f"transcribing took longer than {self._inference_timeout_seconds:g} s; send a shorter file"
-            raise InferenceTimeoutError(msg) from None
+            setting = "OMNIHEAR_LIMITS_INFERENCE_TIMEOUT_SECONDS"
+            limit = Limit("seconds of inference", self._inference_timeout_seconds, setting)
+            msg = f"transcribing took longer than {limit.value:g} s; send a shorter file"
+            raise InferenceTimeoutError(msg, limit=limit) from None
 
     async def _hear_in_order(
         self, waveform: Callable[[], Channels], spans: tuple[SegmentSpan, ...], hearing: "_Hearing"
@@ -199,6 +205,7 @@ class _Hearing:
     """One file on its way through the engine.
 
     Attributes:
+        request_id: unique in this process.
         heard: results in order of time.
         queue_seconds: that its first segment waited for a turn.
     """

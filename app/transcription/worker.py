@@ -1,13 +1,12 @@
 """What a decode worker does. Runs in a process of its own, which imports neither an engine nor HTTP.
 
-Input bytes are hostile until decoded, so the process is disposable: it may crash, hang or be killed, it writes
-nothing but the file it was told to, and cannot take more than a fixed amount of memory.
+Input bytes are hostile until decoded, so the process is disposable: it may crash, hang or be killed, has no network
+where the machine allows that, and cannot take more than a fixed amount of memory, see `isolation`. The service imports
+this module too, to name its functions, and has no use for the libraries that they use: those are imported inside.
 """
 
 import io
 import os
-import re
-import resource
 import socket
 import time
 from collections.abc import Callable
@@ -15,14 +14,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.transcription import wire
-from app.transcription.audio import decode
 from app.transcription.exceptions import CorruptAudioError
-from app.transcription.segmentation import SpeechDetector, cut, merge_channels
+from app.transcription.isolation import MEMORY_GROWTH, allow_processor_time, limit
 from app.transcription.types import AudioWarning, Postponed, PreparationPlan, PreparedAudio
 from engine.interface import SAMPLE_RATE
 
-MEMORY_GROWTH = 1 << 30  # bytes a worker may take beyond its libraries; a decode needs some tens of MiB
-NICENESS = 5  # decoding is work in the background: the loop that answers and the engine that it feeds go first
+NO_SPEECH = AudioWarning(
+    "no_speech",
+    "No speech was found, so the text is empty. Where somebody speaks all the same, tell the operator: "
+    "OMNIHEAR_GUARDS_SILENCE=false gives the model all sound.",
+)
 
 # How long a file is, is guessed from the share of its bytes that the first seconds took: headers lie, bytes do not.
 # FFmpeg reads ahead, so the guess is too low at first; where it says several times too long all the same, it is long.
@@ -47,6 +48,9 @@ def prepare(
         InvalidInputError: as `decode` does.
         OSError: the files cannot be read or written.
     """
+    from app.transcription.audio import decode
+    from app.transcription.segmentation import SpeechDetector, cut, merge_channels
+
     warnings: list[AudioWarning] = []
     detectors: list[SpeechDetector] = []
     n_samples = 0
@@ -71,8 +75,13 @@ def prepare(
                         may_go_on = None
         paused = time.perf_counter()
         segments = merge_channels(
-            [cut(detector.finish(), plan.max_samples, plan.target_samples) for detector in detectors]
+            [
+                cut(detector.finish(), plan.max_samples, plan.target_samples, skip_silence=plan.skip_silence)
+                for detector in detectors
+            ]
         )
+        if not segments:
+            warnings.append(NO_SPEECH)
         ended = time.perf_counter()
     except MemoryError:
         raise CorruptAudioError(
@@ -91,13 +100,17 @@ def prepare(
 
 
 def load() -> None:
-    """Do once, before workers are forked, what each would have to do: load the speech model's libraries and itself."""
+    """Do once, before workers are forked, what each would have to do: load decoders and speech model."""
+    from app.transcription.audio import audio_decoders
+    from app.transcription.segmentation import SpeechDetector
+
+    audio_decoders()
     SpeechDetector()
 
 
 def serve(connection: socket.socket) -> None:
     """Run what the service asks for, one thing at a time, until it closes the connection."""
-    _isolate()
+    limit()
     own = os.pidfd_open(os.getpid())
     socket.send_fds(connection, [b"w"], [own])
     os.close(own)
@@ -108,24 +121,10 @@ def serve(connection: socket.socket) -> None:
 
     with suppress(EOFError, BrokenPipeError):
         while True:
-            function, args, asks = wire.receive(connection)
+            function, args, asks, seconds = wire.receive(connection)
+            allow_processor_time(seconds)
             try:
                 reply = wire.pack(("done", function(*args, ask) if asks else function(*args)))
             except Exception as error:  # handed over, not swallowed
                 reply = wire.pack(("failed", error))
             connection.sendall(reply)
-
-
-def _isolate() -> None:
-    """Make this process safe to lose and unable to disturb its parent."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # native code prints now and then
-        os.dup2(nowhere, descriptor)
-    os.close(nowhere)
-    os.nice(NICENESS)
-    # A crash in a decoder is expected now and then; a core file would hold the caller's sound.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    pages = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    if pages is not None:
-        limit = int(pages[1]) * 1024 + MEMORY_GROWTH
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -2,21 +2,24 @@
 
 import asyncio
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
-from starlette.types import ASGIApp, Receive, Scope, Send
+from pydantic import SecretStr
 
-from app.main import create_app
 from engine.interface import SpeechRequest
 from engine.scripted import Act, ScriptedEngine
 from tests.audio_factory import clip, encode, pcm16, wav
-from tests.conftest import MakeClient, lifespan_client, settings_with, until_ready
+from tests.conftest import MakeClient
 from tests.live import eventually, live_runtime
 
 SPEECH = wav(pcm16(clip("library-us-female.wav")))
+STORY = encode(np.tile(clip("harbor-story-long.flac"), 6), "opus")
 LONG = encode(np.tile(clip("harbor-story-long.flac"), 60), "opus")
 
 
@@ -94,28 +97,61 @@ async def test_an_idle_engine_is_no_stall(make_client: MakeClient) -> None:
         assert (await client.get("/health/ready")).status_code == 200
 
 
-class NamedClient:
-    """Stands for whatever checks keys: `request.state.client` is a name that is no secret."""
-
-    def __init__(self, app: ASGIApp, name: str) -> None:
-        self._app = app
-        self._name = name
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["client"] = self._name
-        await self._app(scope, receive, send)
-
-
-@pytest.mark.parametrize("named", [False, True])
-async def test_single_clients_are_limited_where_they_are_known(named: bool) -> None:
-    app = create_app(settings_with(clients={"requests_per_minute": 2}), engine=ScriptedEngine())
-    if named:
-        app.add_middleware(NamedClient, name="team-a")
-    async with lifespan_client(app) as client:
-        await until_ready(client)
+@pytest.mark.parametrize("known", [False, True])
+async def test_single_clients_are_limited_where_they_are_known(known: bool, make_client: MakeClient) -> None:
+    key = "no-secret-but-a-key"
+    keys = {"security": {"api_keys": SecretStr(f"team-a {key}")}} if known else {}
+    async with make_client(clients={"requests_per_minute": 2}, **keys) as client:
+        client.headers["Authorization"] = f"Bearer {key}"
         answers = [await client.post("/v1/transcribe", files={"file": SPEECH}) for _ in range(3)]
 
-    assert [answer.status_code for answer in answers] == [200, 200, 429 if named else 200]
-    if named:
+    assert [answer.status_code for answer in answers] == [200, 200, 429 if known else 200]
+    if known:
         assert answers[-1].json()["error"]["code"] == "rate_limited"
         assert 20 <= int(answers[-1].headers["Retry-After"]) <= 30
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of 1 MiB."""
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(tmp_path)], check=False)
+    if made.returncode != 0:
+        pytest.skip("nobody but root may mount a file system")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize("route", ["/v1/transcribe", "/v1/audio/transcriptions"])
+@pytest.mark.parametrize("fills", ["the upload", "the waveform"])
+async def test_a_full_disk_costs_the_requests_that_fill_it(fills: str, route: str, small_disk: Path) -> None:
+    uploads = {"the upload": wav(bytes(2 << 20)), "the waveform": encode(np.tile(clip("jfk-human.wav"), 6), "opus")}
+    async with live_runtime(server={"spool_dir": str(small_disk)}) as (client, runtime):
+        full = await client.post(route, files={"file": uploads[fills]})
+        await eventually(lambda: not list(runtime.spool.iterdir()), seconds=5)
+        after = await client.post(route, files={"file": SPEECH})
+
+    assert full.status_code == 507
+    assert full.json()["error"]["code"] == "storage_full"
+    assert int(full.headers["Retry-After"]) >= 1
+    assert str(small_disk) not in full.text
+    assert after.status_code == 200
+
+
+async def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of wall clocks: what waits and what is limited goes by the monotonic one."""
+    limits = {"decode_timeout_seconds": 60.0, "inference_timeout_seconds": 60.0, "upload_idle_seconds": 60.0}
+    jump = [0.0]
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() + jump[0])
+    async with live_runtime(limits=limits, server={"stall_seconds": 60.0}) as (client, runtime):
+        answers = []
+        for days in (365, -365):
+            story = asyncio.create_task(client.post("/v1/transcribe", content=STORY))
+            await eventually(lambda: runtime.pool.busy, seconds=20)
+            jump[0] += days * 86400.0
+            answers += [await client.post("/v1/transcribe", content=SPEECH), await story]
+            assert (await client.get("/health/ready")).status_code == 200
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.json()["text"] for answer in answers}) == 2
+    assert runtime.pool.restarts == 0

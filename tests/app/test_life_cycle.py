@@ -235,6 +235,24 @@ def test_a_start_that_fails_says_why_in_one_line(
     assert "Traceback" not in ended.stderr
 
 
+BROKEN = {
+    "missing": "raise ImportError('libsoxr.so.0: cannot open shared object file')",
+    "useless": "class ResampleStream:\n    def __init__(self, *_, **__): raise RuntimeError('no such quality')",
+}
+
+
+@pytest.mark.parametrize(("how", "reason"), [("missing", "ImportError: libsoxr.so.0"), ("useless", "no such quality")])
+def test_decode_workers_that_cannot_work_fail_the_start(how: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "soxr.py").write_text(BROKEN[how] + "\n")
+    environment = os.environ | SCRIPTED | {"PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(SERVE, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 3
+    (line,) = [line for line in ended.stderr.splitlines() if reason in line]
+    assert "start-up failed: decode workers do not work" in line
+    assert "Traceback" not in ended.stderr
+
+
 def test_sigkill_leaves_no_process_behind(tmp_path: Path) -> None:
     with service(tmp_path, SERVE) as server:
         processes = family(server)

@@ -17,6 +17,7 @@ from engine.config import ROOT, vllm_arguments
 
 ENCODER_MODES = {
     "cpu": (False, False),
+    "cpu-compiled": (False, False),
     "eager": (False, False),
     "compile": (True, False),
     "cudagraph": (False, True),
@@ -78,7 +79,7 @@ def test_every_value_can_be_set_from_the_environment(
     keys = tmp_path / "keys"
     keys.write_text(KEY)
     texts = {"backend": "scripted", "dtype": "float32", "load_format": "dummy", "log_level": "debug"}
-    texts |= {"log_format": "json", "api_keys_file": str(keys)}
+    texts |= {"log_format": "json", "api_keys_file": str(keys), "spool_dir": str(tmp_path)}
     values = {
         bool: str(not before).lower(),
         float: str(before / 2) if isinstance(before, float) else "",
@@ -121,6 +122,7 @@ def test_a_profile_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
         ),
         ("[limits]\nmax_audio_seconds = -1", ["limits.max_audio_seconds = -1", "greater than 0"]),
         ("[server]\nport = 70000", ["server.port = 70000", "65535"]),
+        ('[server]\nspool_dir = "/no/such"', ["server.spool_dir = '/no/such'", "OMNIHEAR_SERVER_SPOOL_DIR", "make it"]),
         ("[engine]\ncompile_mm_encoder = 3", ["engine.compile_mm_encoder = 3", "boolean"]),
         ("[engine]\nencoder_graph_budgets = [10]", ["encoder_graph_budgets", "cudagraph_mm_encoder"]),
         ("[engine]\ncudagraph_mm_encoder = true\nencoder_graph_budgets = [20, 10]", ["[20, 10]", "ascend"]),

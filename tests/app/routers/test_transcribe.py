@@ -12,6 +12,7 @@ from engine.interface import SpeechRequest
 from engine.scripted import Act, ScriptedEngine
 from tests.audio_factory import FORMATS, Samples, clip, encode, noise, pcm16, silence, sine, wav
 from tests.conftest import Client, MakeClient
+from tests.waiting import eventually
 
 ROUTES = ["/v1/transcribe", "/v1/audio/transcriptions"]
 SPEECH = wav(pcm16(clip("library-us-female.wav")))
@@ -169,7 +170,20 @@ async def test_what_holds_no_speech_is_not_given_to_the_engine(samples: Samples,
 
     assert answer.status_code == 200
     assert (answer.json()["text"], answer.json()["no_speech"]) == ("", True)
+    assert [warning["code"] for warning in answer.json()["warnings"]] == ["no_speech"]
     assert len(engine.requests) == served
+
+
+async def test_all_sound_is_given_to_the_engine_where_the_deployment_wants_it(make_client: MakeClient) -> None:
+    engine = ScriptedEngine()
+    async with make_client(engine, guards={"silence": False}) as client:
+        served = len(engine.requests)
+        answer = await post(client, wav(pcm16(silence(65))), response_format="verbose_json")
+
+    body = answer.json()
+    assert body["warnings"] == []
+    assert (body["segments"][0]["start"], body["segments"][-1]["end"]) == (0, 65)
+    assert len(engine.requests) - served == len(body["segments"]) >= 3
 
 
 async def test_no_speech_is_an_empty_text_in_every_form(make_client: MakeClient) -> None:
@@ -195,6 +209,19 @@ async def test_headers_name_the_request_and_its_stages(scripted_client: Client) 
     timing = dict(re.findall(r"(\w+);dur=([\d.]+)", answer.headers["Server-Timing"]))
     assert list(timing) == ["queue", "decode", "segment", "inference"]
     assert float(timing["decode"]) > 0
+
+
+async def test_requests_at_once_may_have_the_same_id(make_client: MakeClient) -> None:
+    gate = asyncio.Event()
+    engine = ScriptedEngine(lambda asked: Act(words=("fine",), gate=None if asked.request_id == "warm-up" else gate))
+    async with make_client(engine) as client:
+        posts = [asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH})) for _ in range(3)]
+        await eventually(lambda: len(engine.running) == 3, seconds=20)
+        gate.set()
+        answers = await asyncio.gather(*posts)
+
+    assert [answer.json()["text"] for answer in answers] == ["fine"] * 3
+    assert {answer.headers["X-Request-ID"] for answer in answers} == {"test"}
 
 
 async def test_a_harmful_request_id_is_replaced(scripted_client: Client) -> None:

@@ -1,10 +1,15 @@
 """Preparing uploads in worker processes, which stay small and may die."""
 
+import errno
 import hashlib
 import os
+import re
 import resource
 import signal
+import socket
+import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -18,7 +23,7 @@ import numpy as np
 import psutil
 import pytest
 
-from app.transcription import preparation, worker
+from app.transcription import isolation, preparation, worker
 from app.transcription.exceptions import (
     CorruptAudioError,
     EmptyAudioError,
@@ -27,6 +32,7 @@ from app.transcription.exceptions import (
     NotAudioError,
     PreparationError,
     PreparationTimeoutError,
+    StorageFullError,
     TooLargeError,
 )
 from app.transcription.nursery import Nursery
@@ -49,13 +55,18 @@ def make(pool: Pool, *, limits: AudioLimits | None = None, timeout_seconds: floa
     return Preparer(limits=limits or AudioLimits(), pool=pool, timeout_seconds=timeout_seconds, **options)
 
 
+NURSERY = Nursery()
+"""Of this module alone, so that its workers can be told from those of other tests."""
+
+
 @pytest.fixture(scope="module")
 async def pool() -> AsyncIterator[Pool]:
     """One worker, for the tests of this module."""
-    made = Pool(1)
-    await made.start()
-    yield made
-    await made.close()
+    with closing(NURSERY):
+        made = Pool(1, born_by=NURSERY)
+        await made.start()
+        yield made
+        await made.close()
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +121,9 @@ def trap(tmp_path: Path) -> Iterator[Trap]:
 
 
 def workers() -> list[psutil.Process]:
-    """Of all pools of this process; tests leave none behind."""
-    nurseries = [child for child in psutil.Process().children() if "app.transcription.nursery" in child.cmdline()]
-    return [worker for each in nurseries for worker in each.children() if worker.status() != psutil.STATUS_ZOMBIE]
+    """Of all pools of this module; tests leave none behind."""
+    alive = psutil.Process(NURSERY._pid).children()
+    return [worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE]
 
 
 async def in_worker(pool: Pool, function: Callable[..., Result], *args: object) -> Result:
@@ -135,8 +146,38 @@ def write_to_all_outputs() -> str:
     return "written"
 
 
-def soft_limits() -> tuple[int, int]:
-    return resource.getrlimit(resource.RLIMIT_CORE)[0], resource.getrlimit(resource.RLIMIT_DATA)[0]
+def hard_limits() -> tuple[int, int]:
+    return resource.getrlimit(resource.RLIMIT_CORE)[1], resource.getrlimit(resource.RLIMIT_DATA)[1]
+
+
+def reach(port: int) -> str:
+    """What comes of connecting to this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return "connected"
+
+
+def may_have_namespaces() -> bool:
+    """Whether a process of this user may give up its network."""
+    program = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x50000000) != 0)"
+    return subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def privileges() -> dict[str, str]:
+    status = Path("/proc/self/status").read_text()
+    return dict(re.findall(r"^(CapPrm|CapEff|NoNewPrivs):\s+(\w+)$", status, re.MULTILINE))
+
+
+def compute_on() -> None:
+    """Goes on after its end, as a decoder that somebody has taken over."""
+
+    def spin() -> None:
+        while True:
+            pass
+
+    threading.Thread(target=spin, daemon=True).start()
 
 
 def allocate(n_bytes: int) -> int:
@@ -208,11 +249,33 @@ async def test_output_in_a_worker_does_not_disturb_its_answers(pool: Pool, prepa
 
 
 async def test_a_worker_leaves_no_core_and_takes_bounded_memory(pool: Pool, preparer: Preparer) -> None:
-    core, data = await in_worker(pool, soft_limits)
+    core, data = await in_worker(pool, hard_limits)
     assert core == 0
-    assert 0 < data < 2 * worker.MEMORY_GROWTH
+    assert 0 < data < 2 * isolation.MEMORY_GROWTH
     with pytest.raises(MemoryError):
-        await in_worker(pool, allocate, worker.MEMORY_GROWTH)
+        await in_worker(pool, allocate, isolation.MEMORY_GROWTH)
+
+
+async def test_a_worker_reaches_no_network(pool: Pool, preparer: Preparer) -> None:
+    if not may_have_namespaces():
+        pytest.skip("nobody without privileges may make namespaces here")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        assert reach(port := listening.getsockname()[1]) == "connected"
+        assert await in_worker(pool, reach, port) == "ENETUNREACH"
+
+
+async def test_a_worker_has_no_privileges(pool: Pool, preparer: Preparer) -> None:
+    found = await in_worker(pool, privileges)
+    assert found["NoNewPrivs"] == "1"
+    files_only = 1 << 1 | 1 << 2  # what root keeps, see `isolation.confine`
+    assert int(found["CapPrm"], 16) & ~files_only == int(found["CapEff"], 16) & ~files_only == 0
+
+
+async def test_a_worker_that_computes_on_after_its_task_is_ended(pool: Pool, preparer: Preparer) -> None:
+    (before,) = workers()
+    await pool.run(compute_on, seconds=0.5)
+    await eventually(lambda: not before.is_running(), seconds=60)
+    assert await in_worker(pool, hard_limits)
 
 
 async def test_half_an_hour_takes_no_more_memory_than_seconds(
@@ -389,14 +452,20 @@ async def test_workers_that_cannot_start_are_not_the_callers_fault(
 
 
 async def test_a_full_disk_is_not_the_callers_fault(preparer: Preparer, upload: Path) -> None:
-    with pytest.raises(PreparationError) as caught:
+    with pytest.raises(StorageFullError) as caught:
         await preparer.prepare(upload, Path("/dev/full"))
+    assert str(upload) not in caught.value.message
+
+
+async def test_a_folder_that_is_gone_is_not_the_callers_fault(preparer: Preparer, upload: Path, tmp_path: Path) -> None:
+    with pytest.raises(PreparationError) as caught:
+        await preparer.prepare(upload, tmp_path / "gone" / "waveform")
     assert isinstance(caught.value.__cause__, OSError)
     assert str(upload) not in caught.value.message
 
 
 async def test_long_files_leave_a_worker_to_short_ones(upload: Path, target: Path, tmp_path: Path) -> None:
-    pair = Pool(2)
+    pair = Pool(2, born_by=NURSERY)
     preparer = make(pair, long_seconds=10.0)
     story = tmp_path / "story"
     put(story, factory.encode(factory.clip("harbor-story-long.flac"), "flac"))
