@@ -133,6 +133,28 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(packed: Config
     assert [*begun, *ended] == [pytest.approx(each, abs=0.01) for each in losses[:2]]
 
 
+def test_windows_as_the_big_models_are_learnt_from_the_whole_one(packed: Configuration, losses: Losses) -> None:
+    windowed = packed.model_copy(
+        update={
+            "work": packed.work / "windowed",
+            "start": packed.start.model_copy(update={"n_window": 100}),
+            "training": packed.training.model_copy(update={"encoder": "distilled", "steps": 2, "ctc": 0.1}),
+        }
+    )
+    shutil.copytree(packed.parts, windowed.parts)
+
+    first, second = train.run(windowed)
+    folder = export.export(windowed)
+
+    assert 0 < second["distillation"] < 2 * first["distillation"]
+    assert np.isfinite(second["letters"])
+    before, after = load_file(FORM / "model.safetensors"), load_file(folder / "model.safetensors")
+    name = "thinker.audio_tower.layers.0.fc1.weight"
+    assert not torch.equal(before[name], after[name])
+    thinker = Qwen2_5OmniThinkerForConditionalGeneration.from_pretrained(folder)
+    assert thinker.audio_tower.n_window == 100
+
+
 def test_evaluation_fills_the_card(config: Path, model: Path) -> None:
     output = run(evaluate.main, str(config), "--most", "3")
 
