@@ -35,7 +35,8 @@ def encode(tower: Any, features: Tensor, frames: Tensor) -> tuple[Tensor, Tensor
     whole[used] = hidden
     flat = whole.unflatten(0, (clips, count)).flatten(1, 2)  # full windows have an even number: pairs stay together
     pooled = flat[:, : flat.shape[1] // 2 * 2].unflatten(1, (-1, 2)).mean(2)
-    return tower.ln_post(pooled), audio_tokens(frames)
+    lengths = audio_tokens(frames)
+    return tower.ln_post(pooled[:, : int(lengths.max())]), lengths  # as wide for every length of window
 
 
 def audio_tokens(frames: Tensor) -> Tensor:
