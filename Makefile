@@ -13,7 +13,7 @@ help:  ## Show this list
 
 install: $(STAMP)  ## Make the environment (once; again only when the pins change)
 
-serve: $(STAMP)  ## Serve on http://localhost:8000 (PROFILE=cpu|eager|compile|cudagraph|max)
+serve: $(STAMP)  ## Serve on http://localhost:8000 (PROFILE=cpu|cpu-compiled|eager|compile|cudagraph|max)
 	@$(BIN)/omnihear serve $(if $(PROFILE),--profile $(PROFILE))
 
 test: $(STAMP)  ## Run every test, the real engine included

@@ -159,16 +159,11 @@ def selftest(profile: Profile = None) -> None:
     with console.status(f"encoder modes: {', '.join(modes)}"):
         for verdict in run(config, modes):
             passed &= verdict.ok
+            word = "pass" if verdict.ok else "FAIL"
+            console.print(f"{verdict.mode}: {word} after {verdict.seconds:.0f} s")  # a mode takes half a minute
             error = "-" if verdict.error is None else f"{verdict.error:.1e}"
             texts = f"{verdict.equal} of {verdict.texts}"
-            table.add_row(
-                verdict.mode,
-                "pass" if verdict.ok else "FAIL",
-                texts,
-                error,
-                f"{verdict.seconds:.0f}",
-                escape(verdict.note),
-            )
+            table.add_row(verdict.mode, word, texts, error, f"{verdict.seconds:.0f}", escape(verdict.note))
     console.print(table)
     raise typer.Exit(0 if passed else 1)
 

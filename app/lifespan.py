@@ -62,6 +62,7 @@ async def serve(settings: Settings, engine: SpeechEngine, metrics: Metrics) -> A
         timeout_seconds=limits.decode_timeout_seconds,
         max_segment_seconds=SEGMENT_SECONDS,
         target_segment_seconds=settings.engine.segment_seconds,
+        skip_silence=settings.guards.silence,
     )
     turns = Turns(
         places=settings.engine.max_num_seqs,
@@ -76,7 +77,7 @@ async def serve(settings: Settings, engine: SpeechEngine, metrics: Metrics) -> A
         waiting=lambda: preparer.waiting + turns.waiting,
     )
     transcriber = Transcriber(
-        listener=Listener(engine, GuardPolicy(**settings.guards.model_dump())),
+        listener=Listener(engine, GuardPolicy(**settings.guards.model_dump(exclude={"silence"}))),
         preparer=preparer,
         turns=turns,
         observer=metrics,

@@ -154,12 +154,14 @@ class Guards(_Section):
         wrapper_sentences: remove words of the model around the transcript ("The audio says: ...").
         repetition_loops: end an answer that repeats itself and ask once more.
         prompt_echo: ask again without the prompt where an answer consists of words of the prompt alone.
+        silence: give the model nothing but speech, as silero-vad finds it; of other sound it makes words.
     """
 
     special_tokens: bool = True
     wrapper_sentences: bool = True
     repetition_loops: bool = True
     prompt_echo: bool = True
+    silence: bool = True
 
 
 class Server(_Section):

@@ -50,6 +50,7 @@ class Preparer:
         long_seconds: float = 60.0,
         max_segment_seconds: float = 30.0,
         target_segment_seconds: float | None = None,
+        skip_silence: bool = True,
     ) -> None:
         """Set up; starts nothing.
 
@@ -59,13 +60,14 @@ class Preparer:
             long_decodes: of those, how many may be longer than `long_seconds`.
             timeout_seconds: for one upload, waiting for a worker excluded.
             max_segment_seconds: the longest segment, at least 4.
-            target_segment_seconds: see `segmentation.cut`.
+            target_segment_seconds, skip_silence: see `segmentation.cut`.
         """
         self._plan = PreparationPlan(
             limits=limits,
             max_samples=round(max_segment_seconds * SAMPLE_RATE),
             target_samples=round((target_segment_seconds or max_segment_seconds) * SAMPLE_RATE),
             brief_samples=round(long_seconds * SAMPLE_RATE),
+            skip_silence=skip_silence,
         )
         self._pool = pool
         self._long = anyio.CapacityLimiter(long_decodes)

@@ -130,7 +130,11 @@ def _load_model() -> onnxruntime.InferenceSession:
 
 
 def cut(
-    activity: SpeechActivity, max_samples: int = MAX_SEGMENT, target_samples: int | None = None
+    activity: SpeechActivity,
+    max_samples: int = MAX_SEGMENT,
+    target_samples: int | None = None,
+    *,
+    skip_silence: bool = True,
 ) -> tuple[SegmentSpan, ...]:
     """Cover all speech with few spans that are cut at long pauses.
 
@@ -143,13 +147,15 @@ def cut(
         max_samples: length of the longest span, at least 4 s.
         target_samples: length that spans should have at most where the pauses allow, None for `max_samples`. A large
             model gains from long spans; a small one that was trained on sentences does better with some seconds.
+        skip_silence: leave out what is not speech; otherwise all of the waveform counts as speech.
 
     Returns:
         No spans where there is no speech.
     """
     if max_samples < 4 * SAMPLE_RATE:
         raise ValueError(f"max_samples must be at least {4 * SAMPLE_RATE}, is {max_samples}")
-    runs = _split_long(_find_speech(activity), activity, max_samples - 2 * max(PAD, OVERLAP // 2))
+    speech = _find_speech(activity) if skip_silence else _everything(activity)
+    runs = _split_long(speech, activity, max_samples - 2 * max(PAD, OVERLAP // 2))
     padded = _pad(runs, activity.n_samples)
     return tuple(_widen(_pack(runs, padded, max_samples, target_samples or max_samples), activity.n_samples))
 
@@ -164,6 +170,10 @@ def merge_channels(channels: Sequence[Sequence[SegmentSpan]]) -> tuple[SegmentSp
             ordered.append((chain, span))
             before = span
     return tuple(span for _, span in sorted(ordered))
+
+
+def _everything(activity: SpeechActivity) -> list[SegmentSpan]:
+    return [SegmentSpan(0, activity.n_samples)] if activity.n_samples else []
 
 
 def _find_speech(activity: SpeechActivity) -> list[SegmentSpan]:

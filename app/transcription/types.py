@@ -31,6 +31,7 @@ class PreparationPlan:
         max_samples, target_samples: of a segment, see `segmentation.cut`.
         brief_samples: a file with more of them is long, and may have to wait for others of its kind.
         separate: keep the channels and find the segments of each; else they are mixed.
+        skip_silence: give the model nothing but speech.
     """
 
     limits: AudioLimits
@@ -38,6 +39,7 @@ class PreparationPlan:
     target_samples: int
     brief_samples: int
     separate: bool = False
+    skip_silence: bool = True
 
 
 @dataclass(frozen=True, slots=True, order=True)

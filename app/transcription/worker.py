@@ -19,6 +19,12 @@ from app.transcription.isolation import MEMORY_GROWTH, allow_processor_time, lim
 from app.transcription.types import AudioWarning, Postponed, PreparationPlan, PreparedAudio
 from engine.interface import SAMPLE_RATE
 
+NO_SPEECH = AudioWarning(
+    "no_speech",
+    "No speech was found, so the text is empty. Where somebody speaks all the same, tell the operator: "
+    "OMNIHEAR_GUARDS_SILENCE=false gives the model all sound.",
+)
+
 # How long a file is, is guessed from the share of its bytes that the first seconds took: headers lie, bytes do not.
 # FFmpeg reads ahead, so the guess is too low at first; where it says several times too long all the same, it is long.
 CLUE_SAMPLES = 2 * SAMPLE_RATE
@@ -69,8 +75,13 @@ def prepare(
                         may_go_on = None
         paused = time.perf_counter()
         segments = merge_channels(
-            [cut(detector.finish(), plan.max_samples, plan.target_samples) for detector in detectors]
+            [
+                cut(detector.finish(), plan.max_samples, plan.target_samples, skip_silence=plan.skip_silence)
+                for detector in detectors
+            ]
         )
+        if not segments:
+            warnings.append(NO_SPEECH)
         ended = time.perf_counter()
     except MemoryError:
         raise CorruptAudioError(

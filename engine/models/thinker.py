@@ -23,6 +23,7 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.utils.torch_utils import async_tensor_h2d
 
 from engine.models.audio_encoder import AudioEncoder, select_quant_config
+from engine.models.cpu_kernels import use_cpu_kernels
 from engine.models.encoder_graphs import AudioEncoderGraphs, apply_default_budgets
 from engine.models.packing import count_tokens
 from engine.models.processor import ThinkerProcessingInfo
@@ -73,6 +74,9 @@ class OmnihearThinker(Qwen2_5OmniThinkerForConditionalGeneration, AudioEncoderGr
                 hf_config=config.text_config,
                 architectures=["Qwen2ForCausalLM"],
             )
+
+        if isinstance(self.visual, StageMissingLayer):
+            use_cpu_kernels(self.language_model, vllm_config)
 
         self.make_empty_intermediate_tensors = self.language_model.make_empty_intermediate_tensors
 

@@ -17,6 +17,7 @@ from engine.config import ROOT, vllm_arguments
 
 ENCODER_MODES = {
     "cpu": (False, False),
+    "cpu-compiled": (False, False),
     "eager": (False, False),
     "compile": (True, False),
     "cudagraph": (False, True),

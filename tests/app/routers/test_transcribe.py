@@ -170,7 +170,20 @@ async def test_what_holds_no_speech_is_not_given_to_the_engine(samples: Samples,
 
     assert answer.status_code == 200
     assert (answer.json()["text"], answer.json()["no_speech"]) == ("", True)
+    assert [warning["code"] for warning in answer.json()["warnings"]] == ["no_speech"]
     assert len(engine.requests) == served
+
+
+async def test_all_sound_is_given_to_the_engine_where_the_deployment_wants_it(make_client: MakeClient) -> None:
+    engine = ScriptedEngine()
+    async with make_client(engine, guards={"silence": False}) as client:
+        served = len(engine.requests)
+        answer = await post(client, wav(pcm16(silence(65))), response_format="verbose_json")
+
+    body = answer.json()
+    assert body["warnings"] == []
+    assert (body["segments"][0]["start"], body["segments"][-1]["end"]) == (0, 65)
+    assert len(engine.requests) - served == len(body["segments"]) >= 3
 
 
 async def test_no_speech_is_an_empty_text_in_every_form(make_client: MakeClient) -> None:

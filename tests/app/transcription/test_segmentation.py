@@ -140,6 +140,14 @@ def test_what_is_no_speech_gives_no_segments(name: str) -> None:
     assert cut(detect(NO_SPEECH[name].astype(np.float32))) == ()
 
 
+@pytest.mark.parametrize("name", NO_SPEECH)
+def test_without_skipping_silence_all_sound_is_covered(name: str) -> None:
+    samples = NO_SPEECH[name].astype(np.float32)
+    spans = cut(detect(samples), skip_silence=False)
+    assert covered(spans, len(samples)).all()
+    assert all(span.end - span.start <= MAX_SEGMENT for span in spans)
+
+
 @pytest.mark.parametrize("name", SPEECH)
 @pytest.mark.parametrize("condition", ["clean", "telephone", "40 dB quieter", "noise 15 dB below"])
 def test_speech_is_found_under_bad_conditions(name: str, condition: str) -> None:
