@@ -97,14 +97,17 @@ def clip(name: str, samples: Samples, spoken: str | None = None, *, container: C
     )
 
 
-def read_recording(path: Path | BinaryIO) -> Samples:
+def read_recording(path: Path | BinaryIO, form: str | None = None) -> Samples:
     """Decode any audio file to 16 kHz mono.
+
+    Args:
+        form: FFmpeg's name of the container, where neither bytes nor a file's name tell it.
 
     Raises:
         av.FFmpegError: the file cannot be decoded.
     """
     resampler = av.AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE)
-    with av.open(path, "r") as container:
+    with av.open(path, "r", format=form) as container:
         frames = [part for frame in container.decode(audio=0) for part in resampler.resample(frame)]
     frames += resampler.resample(None)
     return np.concatenate([frame.to_ndarray().reshape(-1) for frame in frames])

@@ -18,13 +18,13 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from tests.hostile.schema import fuzz
 
 from benchmarks import machine
 from benchmarks.processes import ProcessTree
 from benchmarks.servers import Server, omnihear, running
 from tests.hostile import mutations, requests
 from tests.hostile.campaign import ENVIRONMENT, EXPLAINED, Outcome, attack
+from tests.hostile.schema import fuzz
 
 RESULTS = Path(__file__).parent / "results"
 

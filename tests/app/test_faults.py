@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from pydantic import SecretStr
 
-from app.main import create_app
 from engine.interface import SpeechRequest
 from engine.scripted import Act, ScriptedEngine
 from tests.audio_factory import clip, encode, pcm16, wav
-from tests.conftest import MakeClient, lifespan_client, settings_with, until_ready
+from tests.conftest import MakeClient
 from tests.live import eventually, live_runtime
 
 SPEECH = wav(pcm16(clip("library-us-female.wav")))
@@ -97,18 +97,16 @@ async def test_an_idle_engine_is_no_stall(make_client: MakeClient) -> None:
         assert (await client.get("/health/ready")).status_code == 200
 
 
-@pytest.mark.parametrize("named", [False, True])
-async def test_single_clients_are_limited_where_they_are_known(named: bool) -> None:
-    key = "0123456789abcdef"
-    security = {"api_keys": f"team-a {key}"} if named else {}
-    app = create_app(settings_with(clients={"requests_per_minute": 2}, security=security), engine=ScriptedEngine())
-    async with lifespan_client(app) as client:
-        await until_ready(client)
+@pytest.mark.parametrize("known", [False, True])
+async def test_single_clients_are_limited_where_they_are_known(known: bool, make_client: MakeClient) -> None:
+    key = "no-secret-but-a-key"
+    keys = {"security": {"api_keys": SecretStr(f"team-a {key}")}} if known else {}
+    async with make_client(clients={"requests_per_minute": 2}, **keys) as client:
         client.headers["Authorization"] = f"Bearer {key}"
         answers = [await client.post("/v1/transcribe", files={"file": SPEECH}) for _ in range(3)]
 
-    assert [answer.status_code for answer in answers] == [200, 200, 429 if named else 200]
-    if named:
+    assert [answer.status_code for answer in answers] == [200, 200, 429 if known else 200]
+    if known:
         assert answers[-1].json()["error"]["code"] == "rate_limited"
         assert 20 <= int(answers[-1].headers["Retry-After"]) <= 30
 
