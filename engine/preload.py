@@ -22,9 +22,13 @@ gc.enable()
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
-def _end_with_the_fork_server() -> None:
-    """The fork server ends when the service does, however that ended; this makes the engine process follow."""
+def _end_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends, however that ended.
+
+    A fork server ends by itself only once nobody has the pipe that it watches, and each process that it has forked has.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-os.register_at_fork(after_in_child=_end_with_the_fork_server)
+_end_with_parent()  # the fork server, with the service
+os.register_at_fork(after_in_child=_end_with_parent)  # the engine process, with the fork server

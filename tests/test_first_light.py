@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -179,14 +180,19 @@ def test_engine_names_the_model_and_the_library(server: Server) -> None:
     assert body["device"] == "cpu"
 
 
-def test_a_second_service_starts_by_uvicorns_factory_and_ends_without_orphans(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_second_service_starts_by_uvicorns_factory_and_ends_without_orphans(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     command = (sys.executable, "-m", "uvicorn", "--factory", "app.main:create_app", "--port", "0")
     with serving(tmp_path, command=command) as second:
         text = transcribe(second, (CLIPS / "test-flite-male.wav").read_bytes()).json()["text"]
         family = psutil.Process(second.process.pid).children(recursive=True)
+        second.process.send_signal(number)
+        status = second.process.wait(60)
 
     assert word_error_rate(TRANSCRIPTS["test-flite-male.wav"], text) == 0
     assert len(family) >= 2
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
-    assert second.process.returncode == 0
+    assert status == (0 if number is signal.SIGTERM else -signal.SIGKILL)
