@@ -16,6 +16,7 @@ from app.transcription.observing import Stage
 from app.transcription.transcript import Transcript
 
 PREFIX: Final = "omnihear"
+TEXT_FORMAT: Final = "text/plain; version=0.0.4"
 
 # Uploads: voice commands of seconds; 30 s is the longest segment, where files begin to be cut; then calls, meetings
 # and the default limit of 4 h.
@@ -107,14 +108,15 @@ class Metrics:
         if (worked := stages.decode + stages.segment + stages.inference) > 0:
             self._rtfx.observe(transcript.duration / worked)
 
-    def render(self, accept: str, standing: Iterable[Metric]) -> tuple[bytes, str]:
-        """All numbers and their media type, in the format that `accept` prefers.
+    def render(self, standing: Iterable[Metric]) -> tuple[bytes, str]:
+        """All numbers and their media type: Prometheus' text format, whoever asks.
+
+        OpenMetrics, which Prometheus prefers, has no name for some of vLLM's metrics: two would clash there.
 
         Args:
-            accept: of the request.
             standing: what is no count of ours, see `app.gauges`.
         """
-        encode, media_type = choose_encoder(accept)
+        encode, media_type = choose_encoder(TEXT_FORMAT)
         everything = CollectorRegistry()
         everything.register(_Collected([*self._registry.collect(), *standing, *REGISTRY.collect()]))
         return encode(everything), media_type

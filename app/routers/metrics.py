@@ -1,6 +1,6 @@
 """GET /metrics"""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
 from app.dependencies import RuntimeDep
 from app.gauges import standing
@@ -14,8 +14,8 @@ router = APIRouter(tags=["service"])
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-async def metrics(request: Request, runtime: RuntimeDep) -> Response:
-    """Of this service, its process and vLLM, in Prometheus' text format or OpenMetrics."""
+async def metrics(runtime: RuntimeDep) -> Response:
+    """Of this service, its process and vLLM, in Prometheus' text format."""
     numbers = standing(runtime, await runtime.engine.encoder_usage())
-    body, media_type = runtime.metrics.render(request.headers.get("Accept", ""), numbers)
+    body, media_type = runtime.metrics.render(numbers)
     return Response(body, headers={"Content-Type": media_type})
