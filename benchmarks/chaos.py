@@ -58,7 +58,6 @@ class Beside:
         self.answers: Counter[str] = Counter()
         self._server = server
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._ask, name="beside")
 
     def _ask(self) -> None:
         with self._server.client() as client:
@@ -70,13 +69,13 @@ class Beside:
     def asking(self) -> Iterator[None]:
         self.answers.clear()
         self._over.clear()
-        self._thread = threading.Thread(target=self._ask, name="beside")
-        self._thread.start()
+        thread = threading.Thread(target=self._ask, name="beside")
+        thread.start()
         try:
             yield
         finally:
             self._over.set()
-            self._thread.join()
+            thread.join()
 
     def told(self) -> str:
         return "beside it: " + ", ".join(f"{status} x {count}" for status, count in sorted(self.answers.items()))

@@ -14,12 +14,11 @@ import json
 import shlex
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 import numpy as np
 import psutil
@@ -31,7 +30,7 @@ from benchmarks.clips import DEMO, Clip, Cuts, clip, read_recording
 from benchmarks.dialects import Transcribe
 from benchmarks.load import Limits, run, send
 from benchmarks.measuring import connect
-from benchmarks.processes import ProcessTree
+from benchmarks.processes import ProcessTree, Sampler
 from benchmarks.report import markdown_table
 from benchmarks.scenarios import Scenario
 from benchmarks.servers import Server, omnihear, running
@@ -65,31 +64,20 @@ class Cost:
     worker_mib: float
 
 
-class PeakResident:
-    """Watches a tree from a thread while its block runs: resident bytes of its root, and of the largest below it."""
+class PeakResident(Sampler):
+    """Watches a tree: resident bytes of its root, and of the largest below it."""
 
     def __init__(self, tree: ProcessTree) -> None:
+        super().__init__(SAMPLE_SECONDS)
         self._tree = tree
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="peak-resident")
         self.root = self.largest = 0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while True:
-            sizes = list(map(_resident, self._tree.processes()))
-            if sizes:
-                self.root = max(self.root, sizes[0])
-                self.largest = max(self.largest, *sizes[1:], 0)
-            if self._over.wait(SAMPLE_SECONDS):
-                return
+    def look(self) -> None:
+        """Read the sizes of all."""
+        sizes = list(map(_resident, self._tree.processes()))
+        if sizes:
+            self.root = max(self.root, sizes[0])
+            self.largest = max(self.largest, *sizes[1:], 0)
 
 
 def exponent(sizes: Iterable[float], costs: Iterable[float]) -> float:

@@ -9,14 +9,13 @@ import datetime as dt
 import json
 import sys
 import tempfile
-import threading
 import time
 import wave
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import httpx
 import jiwer
@@ -39,7 +38,7 @@ from benchmarks.long_speech import (
     numbers_spoken,
     recordings,
 )
-from benchmarks.processes import SAMPLE_SECONDS, ProcessTree
+from benchmarks.processes import SAMPLE_SECONDS, ProcessTree, Sampler
 from benchmarks.servers import Launch, Server, omnihear, running
 from engine.interface import SAMPLE_RATE
 
@@ -91,30 +90,19 @@ class Measured:
     peak_mib: dict[str, tuple[int, int]]
 
 
-class Watch:
+class Watch(Sampler):
     """Largest memory of each kind of process while its block runs: (resident, of that private) in MiB."""
 
     def __init__(self, tree: ProcessTree) -> None:
+        super().__init__(SAMPLE_SECONDS)
         self.peak: Counter[tuple[str, int]] = Counter()
         self._tree = tree
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch")
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            for kind, (resident, private) in memory(self._tree).items():
-                self.peak[kind, 0] = max(self.peak[kind, 0], resident)
-                self.peak[kind, 1] = max(self.peak[kind, 1], private)
-            if self._over.wait(SAMPLE_SECONDS):
-                return
+    def look(self) -> None:
+        """Read the sizes of all."""
+        for kind, (resident, private) in memory(self._tree).items():
+            self.peak[kind, 0] = max(self.peak[kind, 0], resident)
+            self.peak[kind, 1] = max(self.peak[kind, 1], private)
 
     def result(self) -> dict[str, tuple[int, int]]:
         """By kind."""

@@ -1,6 +1,7 @@
 """What a server takes of the machine: processor time and memory of all its processes."""
 
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Self
 
@@ -67,33 +68,53 @@ class ProcessTree:
         return Memory(rss, pss)
 
 
-class PeakMemory:
-    """Watches a tree from a thread while its block runs; `peak` is what it held at most.
+class Sampler(ABC):
+    """Looks at something when its block begins, and from a thread again and again while it runs."""
 
-    The proportional size is read only when the resident one has grown by a hundredth, because reading it costs the
-    server time that is being measured.
-    """
-
-    def __init__(self, tree: ProcessTree) -> None:
-        self._tree = tree
+    def __init__(self, seconds: float) -> None:
+        """Set up; `seconds` lie between two looks."""
+        self._seconds = seconds
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="peak-memory")
-        self.peak = Memory(0, 0)
+        self._thread = threading.Thread(target=self._run, name=type(self).__name__)
 
     def __enter__(self) -> Self:
-        self.peak = self._tree.memory()
+        self.look()
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._over.set()
         self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._seconds):
+            self.look()
+
+    @abstractmethod
+    def look(self) -> None:
+        """Note what is there now."""
+
+
+class PeakMemory(Sampler):
+    """Watches a tree; `peak` is what it held at most.
+
+    The proportional size is read only when the resident one has grown by a hundredth, because reading it costs the
+    server time that is being measured.
+    """
+
+    def __init__(self, tree: ProcessTree) -> None:
+        super().__init__(SAMPLE_SECONDS)
+        self._tree = tree
+        self.peak = Memory(0, 0)
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
         self._include(self._tree.memory())
 
-    def _watch(self) -> None:
-        while not self._over.wait(SAMPLE_SECONDS):
-            if self._tree.rss() > 1.01 * self.peak.rss:
-                self._include(self._tree.memory())
+    def look(self) -> None:
+        """Read the resident size, and both where it has grown."""
+        if self._tree.rss() > 1.01 * self.peak.rss:
+            self._include(self._tree.memory())
 
     def _include(self, memory: Memory) -> None:
         self.peak = Memory(max(self.peak.rss, memory.rss), max(self.peak.pss, memory.pss))

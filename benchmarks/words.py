@@ -26,20 +26,16 @@ class Heard:
     @classmethod
     def of(cls, clip: Clip, text: str, failure: str | None = None) -> "Heard":
         """Compare, after Whisper's normalisation of English (case, punctuation, numbers, spelling)."""
-        import jiwer  # of the extra dev, as is the other: with random weights there is nothing to compare
-        from whisper_normalizer.english import EnglishTextNormalizer
+        from benchmarks.scoring import Score  # needs the extra dev: with random weights there is nothing to compare
 
         assert clip.spoken is not None
-        normalize = EnglishTextNormalizer()
-        spoken, heard = normalize(clip.spoken), normalize(text)
-        counts = jiwer.process_words(spoken, heard)
-        errors = counts.substitutions + counts.deletions + counts.insertions
+        score = Score.of(clip.spoken, text)
         return cls(
             clip=clip.name,
             seconds=clip.seconds,
             text=text,
-            words=len(spoken.split()),
-            errors=errors,
+            words=score.words,
+            errors=score.word_errors,
             failure=failure,
         )
 
