@@ -9,10 +9,10 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Mount, Route
 
 from app.main import create_app
-from engine.interface import SpeechRequest
-from engine.scripted import Act, ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.audio_factory import clip, pcm16, wav
 from tests.conftest import Client, MakeClient, lifespan_client, settings_with, until_ready
+from tests.holding import Holding
 from tests.live import live
 
 SPEECH = wav(pcm16(clip("library-us-female.wav")))
@@ -172,24 +172,17 @@ async def test_the_holder_of_the_key_is_known_to_what_serves_the_request(
 
 async def test_the_limits_of_a_client_hold_by_the_name_of_its_key(make_client: MakeClient) -> None:
     keys = f"team-a {KEY}, team-a a-second-key-of-team-a, team-b another-key-of-the-tests"
-    gate, arrived = asyncio.Event(), asyncio.Event()
-
-    def script(request: SpeechRequest) -> Act:
-        if request.request_id == "warm-up":
-            return Act()
-        arrived.set()
-        return Act(gate=gate)
-
+    holding = Holding()
     limits = {"security": {"api_keys": keys}, "clients": {"max_requests": 1}}
-    async with make_client(ScriptedEngine(script), **limits) as client:
+    async with make_client(ScriptedEngine(holding), **limits) as client:
         held = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}, headers=FORMS[0]))
-        await arrived.wait()
+        await holding.arrived.wait()
         same = await client.post("/v1/transcribe", content=SPEECH, headers={"X-API-Key": "a-second-key-of-team-a"})
-        arrived.clear()
+        holding.arrived.clear()
         theirs = {"X-API-Key": "another-key-of-the-tests", "X-Request-ID": "theirs"}
         other = asyncio.create_task(client.post("/v1/transcribe", content=SPEECH, headers=theirs))
-        await arrived.wait()
-        gate.set()
+        await holding.arrived.wait()
+        holding.gate.set()
         answers = await asyncio.gather(held, other)
 
     assert same.status_code == 429

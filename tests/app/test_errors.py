@@ -11,6 +11,7 @@ from engine.interface import EngineError
 from engine.scripted import Act, ScriptedEngine
 from tests.audio_factory import clip, film, pcm16, wav
 from tests.conftest import Client, MakeClient
+from tests.holding import Holding
 
 ROUTES = ["/v1/transcribe", "/v1/audio/transcriptions"]
 SPEECH = wav(pcm16(clip("library-us-female.wav")))
@@ -274,20 +275,12 @@ async def test_the_death_of_the_engine_fails_what_waits_and_turns_ready_off(make
 
 
 async def test_a_full_queue_refuses_with_an_honest_time(make_client: MakeClient) -> None:
-    gate = asyncio.Event()
-    arrived = asyncio.Event()
-
-    def script(request: object) -> Act:
-        if getattr(request, "request_id", "") == "warm-up":
-            return Act()
-        arrived.set()
-        return Act(words=("done",), gate=gate)
-
-    async with make_client(ScriptedEngine(script), concurrency={"max_requests": 1}) as client:
+    holding = Holding("done")
+    async with make_client(ScriptedEngine(holding), concurrency={"max_requests": 1}) as client:
         running = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
-        await arrived.wait()
+        await holding.arrived.wait()
         refused = await client.post("/v1/transcribe", files={"file": SPEECH})
-        gate.set()
+        holding.gate.set()
         answer = await running
 
     error = check(refused, 429, "overloaded")
@@ -298,7 +291,7 @@ async def test_a_full_queue_refuses_with_an_honest_time(make_client: MakeClient)
 
 
 async def test_inference_that_takes_too_long_is_given_up_and_aborted(make_client: MakeClient) -> None:
-    engine = ScriptedEngine(lambda request: Act() if request.request_id == "warm-up" else Act(gate=asyncio.Event()))
+    engine = ScriptedEngine(Holding())
     async with make_client(engine, limits={"inference_timeout_seconds": 0.05}) as client:
         answer = await client.post("/v1/transcribe", files={"file": SPEECH})
 

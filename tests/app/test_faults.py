@@ -12,10 +12,10 @@ import psutil
 import pytest
 from pydantic import SecretStr
 
-from engine.interface import SpeechRequest
-from engine.scripted import Act, ScriptedEngine
+from engine.scripted import ScriptedEngine
 from tests.audio_factory import clip, encode, pcm16, wav
 from tests.conftest import MakeClient
+from tests.holding import Holding
 from tests.live import eventually, live_runtime
 
 SPEECH = wav(pcm16(clip("library-us-female.wav")))
@@ -68,17 +68,13 @@ async def test_a_worker_that_hangs_costs_one_request_and_no_other_notices() -> N
 
 
 async def test_an_engine_that_finishes_nothing_turns_ready_off_until_it_does(make_client: MakeClient) -> None:
-    gate = asyncio.Event()
-
-    def script(request: SpeechRequest) -> Act:
-        return Act(words=("late",), gate=None if request.request_id == "warm-up" else gate)
-
-    async with make_client(ScriptedEngine(script), server={"stall_seconds": 0.3}) as client:
+    holding = Holding("late")
+    async with make_client(ScriptedEngine(holding), server={"stall_seconds": 0.3}) as client:
         stuck = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
         while (stalled := await client.get("/health/ready")).status_code == 200:
             pass
         refused = await client.post("/v1/transcribe", files={"file": SPEECH})
-        gate.set()
+        holding.gate.set()
         late = await stuck
         while (ready := await client.get("/health/ready")).status_code != 200:
             pass

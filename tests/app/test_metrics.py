@@ -8,10 +8,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.metrics import AUDIO_EDGES, REQUEST_EDGES, RTFX_EDGES, STAGE_EDGES
 from app.transcription.transcript import StageSeconds
-from engine.interface import EncoderUsage, SpeechRequest
+from engine.interface import EncoderUsage
 from engine.scripted import Act, ScriptedEngine
 from tests.audio_factory import clip, pcm16, wav
 from tests.conftest import Client, MakeClient
+from tests.holding import Holding
 from tests.live import eventually, live
 
 SPEECH = wav(pcm16(clip("library-us-female.wav")))  # 6.225 s
@@ -102,23 +103,16 @@ async def test_an_error_in_a_stream_is_counted_though_its_status_was_200(make_cl
 
 
 async def test_admitted_and_refused_uploads_are_told(make_client: MakeClient) -> None:
-    gate, arrived = asyncio.Event(), asyncio.Event()
-
-    def script(request: SpeechRequest) -> Act:
-        if request.request_id == "warm-up":
-            return Act()
-        arrived.set()
-        return Act(gate=gate)
-
-    async with make_client(ScriptedEngine(script), concurrency={"max_requests": 2}) as client:
+    holding = Holding()
+    async with make_client(ScriptedEngine(holding), concurrency={"max_requests": 2}) as client:
         running = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
-        await arrived.wait()
+        await holding.arrived.wait()
         waiting = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
         while value(busy := await scrape(client), "omnihear_admitted_requests") != 2:
             pass
         refused = await client.post("/v1/transcribe", files={"file": SPEECH})
         batch = await client.post("/v1/transcribe/batch", files={"audio": SPEECH})
-        gate.set()
+        holding.gate.set()
         await asyncio.gather(running, waiting)
         samples = await scrape(client)
 
@@ -132,8 +126,7 @@ async def test_admitted_and_refused_uploads_are_told(make_client: MakeClient) ->
 
 
 async def test_clients_that_leave_are_counted() -> None:
-    gate = asyncio.Event()
-    engine = ScriptedEngine(lambda request: Act() if request.request_id == "warm-up" else Act(gate=gate))
+    engine = ScriptedEngine(Holding())
     async with live(engine) as client:
         leaving = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
         await eventually(lambda: engine.running, seconds=20)

@@ -8,6 +8,7 @@ from engine.interface import SpeechRequest
 from engine.scripted import Act, ScriptedEngine
 from tests.audio_factory import clip, pcm16, wav
 from tests.conftest import Client, MakeClient
+from tests.holding import Holding
 from tests.live import live
 
 SPEECH = wav(pcm16(clip("library-us-female.wav")))
@@ -82,23 +83,16 @@ async def _endless() -> Any:
 
 
 async def test_a_full_queue_is_told_to_pages_too(make_client: MakeClient) -> None:
-    gate, arrived = asyncio.Event(), asyncio.Event()
-
-    def script(request: SpeechRequest) -> Act:
-        if request.request_id == "warm-up":
-            return Act()
-        arrived.set()
-        return Act(gate=gate)
-
+    holding = Holding()
     settings: dict[str, Any] = {
         "security": {"cors_origins": (PAGE,)},
         "concurrency": {"max_requests": 1},
     }
-    async with make_client(ScriptedEngine(script), **settings) as client:
+    async with make_client(ScriptedEngine(holding), **settings) as client:
         running = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
-        await arrived.wait()
+        await holding.arrived.wait()
         refused = await client.post("/v1/transcribe", files={"file": SPEECH}, headers={"Origin": PAGE})
-        gate.set()
+        holding.gate.set()
         await running
 
     assert refused.status_code == 429

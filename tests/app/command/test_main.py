@@ -18,6 +18,7 @@ from engine.config import ROOT
 from engine.interface import SpeechRequest
 from engine.scripted import Act, ScriptedEngine
 from tests.audio_factory import clip, pcm16, wav
+from tests.holding import Holding
 from tests.live import live
 
 SPEECH = wav(pcm16(clip("library-us-female.wav")))
@@ -197,26 +198,19 @@ async def test_a_failure_after_the_start_leaves_no_file(folder: Path) -> None:
 
 async def test_a_full_service_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    gate = asyncio.Event()
+    holding = Holding("done")
     loop = asyncio.get_running_loop()
 
     async def note(seconds: float) -> None:
         waits.append(seconds)
-        loop.call_soon_threadsafe(gate.set)  # room is made while the command waits
+        loop.call_soon_threadsafe(holding.gate.set)  # room is made while the command waits
         await asyncio.sleep(0.2)
 
     monkeypatch.setattr("app.command.remote.anyio.sleep", note)
 
-    def script(request: SpeechRequest) -> Act:
-        if request.request_id == "warm-up":
-            return Act()
-        arrived.set()
-        return Act(words=("done",), gate=gate)
-
-    arrived = asyncio.Event()
-    async with live(ScriptedEngine(script), concurrency={"max_requests": 1}) as client:
+    async with live(ScriptedEngine(holding), concurrency={"max_requests": 1}) as client:
         other = asyncio.create_task(client.post("/v1/transcribe", files={"file": SPEECH}))
-        await arrived.wait()
+        await holding.arrived.wait()
         result = await run(client, folder / "a.wav")
         await other
 
