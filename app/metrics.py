@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -16,7 +16,6 @@ from app.transcription.observing import Stage
 from app.transcription.transcript import Transcript
 
 PREFIX: Final = "omnihear"
-TEXT_FORMAT: Final = "text/plain; version=0.0.4"
 
 # Uploads: voice commands of seconds; 30 s is the longest segment, where files begin to be cut; then calls, meetings
 # and the default limit of 4 h.
@@ -116,10 +115,9 @@ class Metrics:
         Args:
             standing: what is no count of ours, see `app.gauges`.
         """
-        encode, media_type = choose_encoder(TEXT_FORMAT)
         everything = CollectorRegistry()
         everything.register(_Collected([*self._registry.collect(), *standing, *REGISTRY.collect()]))
-        return encode(everything), media_type
+        return generate_latest(everything), CONTENT_TYPE_PLAIN_0_0_4
 
 
 class _Collected(Collector):
