@@ -175,6 +175,9 @@ class Server(_Section):
             service makes a folder of its own, and removes those that dead ones have left.
         keep_alive_seconds: longest silence of a stream before a comment is sent; proxies give up on what is silent,
             as a rule after 60 s. A stream whose first text takes longer begins with such a comment.
+        idle_connection_seconds: that a connection may wait for its next request before it is closed. Longer than
+            clients and proxies keep theirs (httpx 5 s, nginx and load balancers of clouds 60 s): who sends a request
+            into a connection that is just being closed sees it reset.
         drain_seconds: that running work may take after SIGTERM before it is cut off; orchestrators should wait longer
             before they kill.
         stall_seconds: that the engine may have work and finish none of it before the service says that it is not ready.
@@ -188,6 +191,7 @@ class Server(_Section):
     model_aliases: tuple[str, ...] = ("whisper-1",)
     spool_dir: str = ""
     keep_alive_seconds: Seconds = 10.0
+    idle_connection_seconds: Seconds = 75.0
     drain_seconds: Seconds = 30.0
     stall_seconds: Seconds = 60.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -44,13 +44,15 @@ class Supervisor:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Take over uvicorn's signals; another server keeps its own, and ends as it likes."""
+        """Take over uvicorn's signals and its idle connections; another server keeps its own, and ends as it likes."""
         handlers = {number: signal.getsignal(number) for number in SIGNALS}
         servers = [getattr(handler, "__self__", None) for handler in handlers.values()]
         if threading.current_thread() is not threading.main_thread() or not hasattr(servers[0], "should_exit"):
             yield
             return
         self._uvicorn = servers[0]
+        config = self._uvicorn.config  # which its connections read when they begin
+        config.timeout_keep_alive = max(config.timeout_keep_alive, self._settings.idle_connection_seconds)
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             signal.signal(number, lambda number, _: loop.call_soon_threadsafe(self._signalled, number))

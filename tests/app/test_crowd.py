@@ -25,26 +25,23 @@ async def test_two_hundred_clients_are_served_or_told_when_to_come_back(figure: 
     odd: list[httpx.Response] = []
     over = asyncio.Event()
 
-    async def keep_asking(client: httpx.AsyncClient) -> None:
-        while not over.is_set():
-            begun = time.monotonic()
-            answer = await client.post("/v1/transcribe", content=SPEECH)
-            statuses[answer.status_code] += 1
-            if answer.status_code == 200:
-                waits.append(time.monotonic() - begun)
-            elif answer.status_code != 429 or not 1 <= int(answer.headers["Retry-After"]) <= 60:
-                odd.append(answer)
-            await asyncio.sleep(0.2)
+    async def keep_asking(service: httpx.URL) -> None:
+        async with httpx.AsyncClient(base_url=service, timeout=60, verify=False) as client:  # no TLS: no certificates
+            while not over.is_set():
+                begun = time.monotonic()
+                answer = await client.post("/v1/transcribe", content=SPEECH)
+                statuses[answer.status_code] += 1
+                if answer.status_code == 200:
+                    waits.append(time.monotonic() - begun)
+                elif answer.status_code != 429 or not 1 <= int(answer.headers["Retry-After"]) <= 60:
+                    odd.append(answer)
+                await asyncio.sleep(0.2)
 
-    connections = httpx.Limits(max_connections=None)
     engine = PacedEngine(solo_rate=RATE, gain=2)
-    async with (
-        live_runtime(engine, concurrency={"max_requests": PLACES}) as (one, runtime),
-        httpx.AsyncClient(base_url=one.base_url, timeout=60, limits=connections) as client,
-    ):
+    async with live_runtime(engine, concurrency={"max_requests": PLACES}) as (one, runtime):
         async with asyncio.TaskGroup() as group:  # which no reset connection gets past
             for _ in range(CLIENTS):
-                group.create_task(keep_asking(client))
+                group.create_task(keep_asking(one.base_url))
             await asyncio.sleep(SECONDS)
             over.set()
         left = runtime.admission.requests
@@ -55,4 +52,4 @@ async def test_two_hundred_clients_are_served_or_told_when_to_come_back(figure: 
     assert statuses[200] > PLACES
     assert statuses[429] > 0
     assert left == 0
-    assert p95 < 30  # sixteen clips are done in a tenth of a second on a machine that does nothing else
+    assert p95 < 10  # sixteen clips are done in a tenth of a second on a machine that does nothing else

@@ -253,6 +253,19 @@ def test_decode_workers_that_cannot_work_fail_the_start(how: str, reason: str, t
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_idle_connections_are_kept_longer_than_clients_keep_them(command: tuple[str, ...], tmp_path: Path) -> None:
+    """httpx keeps its own for 5 s, as uvicorn does: a request that is sent just then found its connection reset."""
+    with service(tmp_path, command, OMNIHEAR_SERVER_IDLE_CONNECTION_SECONDS=7) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(f"GET /health/live HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+            answered = time.monotonic()
+            assert connection.recv(4096) == b""
+    assert time.monotonic() - answered > 6
+
+
 def test_sigkill_leaves_no_process_behind(tmp_path: Path) -> None:
     with service(tmp_path, SERVE) as server:
         processes = family(server)
