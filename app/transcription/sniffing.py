@@ -14,7 +14,6 @@ _ASF = bytes.fromhex("3026b2758e66cf11")
 # (offset, bytes, name), the first match counts
 _AUDIO = (
     (0, b"RIFF", "RIFF"),  # WAVE is told from other RIFF files below
-    (0, b"RIFX", "a WAV file"),
     (0, b"RF64", "a WAV file"),
     (0, b"riff", "a Wave64 file"),
     (0, b"fLaC", "a FLAC file"),
@@ -33,6 +32,7 @@ _AUDIO = (
 )
 
 _OTHER = (
+    (0, b"RIFX", "a big-endian WAV file (RIFX)"),  # FFmpeg reads its header, and its samples the wrong way round
     (0, b"\x89PNG\r\n\x1a\n", "a PNG image"),
     (0, b"\xff\xd8\xff", "a JPEG image"),
     (0, b"GIF8", "a GIF image"),

@@ -202,7 +202,7 @@ class AudioEncoderGraphs(SupportsEncoderCudaGraph):
 
     def encoder_eager_forward(self, mm_kwargs: dict[str, Any], path: str = "default") -> torch.Tensor:
         """For a clip of a batch beyond the largest budget; shape = (tokens, output_dim)."""
-        logger.info_once(
+        logger.warning_once(
             "An audio batch exceeds the largest encoder CUDA graph budget and runs eagerly in one pass. "
             "Its clips are counted as misses."
         )

@@ -247,6 +247,7 @@ def test_the_name_of_a_file_means_nothing(name: str) -> None:
         (b"\x89PNG\r\n\x1a\n" + bytes(99), NotAudioError, "PNG image"),
         (b"\n <!DOCTYPE html><html></html>", NotAudioError, "HTML page"),
         (b"PK\x03\x04" + bytes(99), NotAudioError, "zip archive"),
+        (b"RIFX" + wav(SECOND)[4:], NotAudioError, "big-endian WAV"),
         (bytes(5_000), NotAudioError, "zero bytes"),
         (factory.encode(factory.sine(6.0), "webm")[2_000:], CorruptAudioError, "header is missing"),
         (factory.encode(factory.sine(6.0), "m4a")[:20_000], CorruptAudioError, "MP4 file"),

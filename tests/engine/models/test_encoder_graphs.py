@@ -8,6 +8,7 @@ import pytest
 import torch
 from vllm.config import CompilationConfig, VllmConfig
 from vllm.config.multimodal import MultiModalConfig
+from vllm.logger import _print_warning_once
 from vllm.model_executor.models.interfaces import supports_encoder_cudagraph
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm.v1.worker import encoder_cudagraph
@@ -131,14 +132,19 @@ def test_the_captured_rows_are_those_of_the_budget(
 
 @pytest.mark.parametrize("lengths", [[700, 1000, 1280, 900, 30, 1279], [100, 1281, 3000], [1281]])
 def test_a_batch_beyond_the_largest_budget_runs_eagerly_in_one_pass_and_is_counted(
-    graphs: tuple[NativeTower, EncoderCudaGraphManager], varlen: list[int], lengths: list[int]
+    graphs: tuple[NativeTower, EncoderCudaGraphManager],
+    varlen: list[int],
+    lengths: list[int],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     model, manager = graphs
+    _print_warning_once.cache_clear()
     for seed in (1, 2):  # the second must not see what the first computed
         varlen.clear()
         compare(model, manager, lengths, seed)
         assert len(varlen) == 2 * AUDIO_SIZES["tiny"]["encoder_layers"]  # the expected and ours
     assert replays(manager) == {}
+    assert [record.levelname for record in caplog.records if "runs eagerly" in record.message] == ["WARNING"]
     status = describe_encoder(model, manager)["graphs"]
     expected = {"state": "active", "budgets": BUDGETS, "max_clips": 8, "hits": 0, "misses": 2 * len(lengths)}
     assert status == expected
