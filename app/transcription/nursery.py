@@ -4,6 +4,7 @@ A worker is killed whenever its client leaves, so workers have to be cheap: fork
 its libraries' pages, started afresh it takes a second of processor time.
 """
 
+import atexit
 import functools
 import gc
 import os
@@ -81,7 +82,9 @@ class Nursery:
 @functools.cache
 def nursery() -> Nursery:
     """The one of this process."""
-    return Nursery()
+    made = Nursery()
+    atexit.register(made.close)
+    return made
 
 
 def main() -> None:
