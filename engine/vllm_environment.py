@@ -26,6 +26,8 @@ def prepare_environment(config: EngineConfig) -> None:
         # One core is left to decoding and HTTP. OpenMP's threads wait for each other hundreds of times a token: one
         # that has to share its core stops all of them, and answers of half a second take ten.
         settings["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) - 1))
+        # Of kernels that oneDNN compiles, half a MiB each, for one number of rows each; 1024 otherwise.
+        settings["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = "256"
     if Path(config.model_path).is_dir():
         settings["HF_HUB_OFFLINE"] = "1"
     for name, value in settings.items():

@@ -32,7 +32,7 @@ from vllm.model_executor.utils import set_weight_attrs
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from engine.models import fused
-from engine.models.packing import Capacity, EncoderIndices, build_indices
+from engine.models.packing import Capacity, EncoderIndices, build_indices, fill_up
 
 logger = init_logger(__name__)
 
@@ -292,19 +292,21 @@ class AudioEncoder(nn.Module):
         Raises:
             ValueError: the lengths do not add up to the frames.
         """
-        capacity = Capacity.of(lengths, self.n_window)
-        if input_features.shape != (self.num_mel_bins, capacity.frames):
+        exact = Capacity.of(lengths, self.n_window)
+        if input_features.shape != (self.num_mel_bins, exact.frames):
             raise ValueError(
-                f"expected mel features of shape {(self.num_mel_bins, capacity.frames)}, "
-                f"got {tuple(input_features.shape)}"
+                f"expected mel features of shape {(self.num_mel_bins, exact.frames)}, got {tuple(input_features.shape)}"
             )
         on_device = self.device.type != "cpu"
+        if not on_device:
+            lengths = fill_up(lengths)  # see `cpu_kernels`
+        capacity = Capacity.of(lengths, self.n_window)
         flat = build_indices(lengths, self.n_window, capacity, pin=on_device)
         indices = EncoderIndices.split(flat.to(self.device, non_blocking=on_device), capacity)
         frames = torch.empty(capacity.frames + 1, self.num_mel_bins, dtype=self.dtype, device=self.device)
-        frames[capacity.zero_row].zero_()
-        frames[: capacity.frames].copy_(input_features.t())
-        return self.encode(frames, indices)
+        frames[exact.frames :].zero_()
+        frames[: exact.frames].copy_(input_features.t())
+        return self.encode(frames, indices)[: exact.tokens]
 
     def encode(self, frames: torch.Tensor, indices: EncoderIndices) -> torch.Tensor:
         """The whole tower over prepared buffers: what eager execution and CUDA graphs share.

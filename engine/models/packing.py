@@ -39,6 +39,17 @@ def count_slots(frames: int) -> int:
     return max(1, (count_positions(frames) + 1) // 2)
 
 
+def round_up(rows: int) -> int:
+    """The next number with four significant bits: eight sizes between n and 2 n, at most an eighth above `rows`."""
+    return -(-rows // (step := 1 << max(0, rows.bit_length() - 4))) * step
+
+
+def fill_up(lengths: Sequence[int]) -> list[int]:
+    """Clips of `lengths` frames, and one more where that is needed to have a number of rows that `round_up` gives."""
+    rows = sum(map(count_positions, lengths))
+    return [*lengths, *filter(None, [2 * (round_up(rows) - rows)])]
+
+
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """How much fits into a set of index buffers.

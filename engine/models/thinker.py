@@ -23,7 +23,7 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.utils.torch_utils import async_tensor_h2d
 
 from engine.models.audio_encoder import AudioEncoder, select_quant_config
-from engine.models.cpu_kernels import use_cpu_kernels
+from engine.models.cpu_kernels import use_cpu_kernels, use_few_shapes
 from engine.models.encoder_graphs import AudioEncoderGraphs, apply_default_budgets
 from engine.models.packing import count_tokens
 from engine.models.processor import ThinkerProcessingInfo
@@ -84,6 +84,7 @@ class OmnihearThinker(Qwen2_5OmniThinkerForConditionalGeneration, AudioEncoderGr
         """vLLM calls this after every kind of loading, the dummy one included, which fills all of the packed bias."""
         if isinstance(self.audio_tower, AudioEncoder):
             self.audio_tower.zero_key_biases()
+        use_few_shapes(self.language_model, self.vllm_config)
 
     def _process_audio_input(self, audio_input: Qwen2_5OmniAudioFeatureInputs) -> tuple[torch.Tensor, ...]:
         # The lengths stay on the host: the stock method sends them to the device and reads them back.

@@ -5,10 +5,11 @@ import torch
 from torch import nn
 from vllm.config import CompilationConfig, CompilationMode, DeviceConfig, VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.layernorm import RMSNorm
+from vllm.model_executor.layers.linear import ReplicatedLinear
 from vllm.model_executor.layers.rotary_embedding import MRotaryEmbedding
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from engine.models.cpu_kernels import use_cpu_kernels
+from engine.models.cpu_kernels import multiply, use_cpu_kernels, use_few_shapes
 
 ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 1.6e-2}
 HEAD = 32
@@ -63,6 +64,37 @@ def test_one_position_turns_as_three_equal_ones(decoder: tuple[Decoder, torch.dt
     ours = rotary(positions, query.clone(), key.clone())
     for left, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(left, right, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+
+
+def test_products_of_any_number_of_rows_are_those_of_few_numbers() -> None:
+    seen: list[int] = []
+    weight, bias = torch.randn(24, 16), torch.randn(24)
+
+    def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        seen.append(len(x))
+        return nn.functional.linear(x, weight, bias)
+
+    for rows in range(1, 300):
+        x = torch.randn(rows, 16)
+        torch.testing.assert_close(multiply(linear, x, weight, bias), linear(x, weight, bias))
+        seen.pop()
+    assert len(set(seen)) == 16 + 8 * 4 + 2
+
+
+@pytest.mark.parametrize("mode", [CompilationMode.NONE, CompilationMode.VLLM_COMPILE])
+def test_what_onednn_multiplies_once_loaded_is_rounded_where_it_runs_eagerly(
+    config: VllmConfig, mode: CompilationMode
+) -> None:
+    config = settings(mode)
+    with set_current_vllm_config(config):
+        linear = ReplicatedLinear(384, 20_000, bias=False, params_dtype=torch.bfloat16, return_bias=False)
+    nn.init.normal_(linear.weight)
+    x = torch.randn(300, 384, dtype=torch.bfloat16)
+    expected = nn.functional.linear(x, linear.weight)
+    linear.quant_method.process_weights_after_loading(linear)
+    use_few_shapes(linear, config)
+    assert (getattr(linear.cpu_linear, "func", None) is multiply) is (mode == CompilationMode.NONE)
+    torch.testing.assert_close(linear(x), expected, rtol=1.6e-2, atol=1e-2)
 
 
 def test_what_inductor_fuses_is_left_to_it(config: VllmConfig) -> None:

@@ -76,7 +76,7 @@ def test_dummy_weights_leave_the_key_bias_zero(config: VllmConfig, monkeypatch: 
     tower = build(config)
     thinker = OmnihearThinker.__new__(OmnihearThinker)
     torch.nn.Module.__init__(thinker)
-    thinker.audio_tower = tower
+    thinker.audio_tower, thinker.language_model, thinker.vllm_config = tower, torch.nn.Module(), config
     DummyModelLoader(LoadConfig(load_format="dummy")).load_weights(thinker, ModelConfig.__new__(ModelConfig))
     assert tower.layers[0].self_attn.qkv_proj.bias[WIDTH : 2 * WIDTH].abs().max() > 0
 

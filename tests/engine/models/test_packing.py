@@ -13,6 +13,8 @@ from engine.models.packing import (
     count_slots,
     count_tokens,
     fill_indices,
+    fill_up,
+    round_up,
 )
 
 N_WINDOW = 100
@@ -94,3 +96,19 @@ def test_a_batch_that_does_not_fit_is_refused() -> None:
 def test_a_budget_is_monotone_in_its_index_vector() -> None:
     sizes = [Capacity.for_budget(slots, 32, N_WINDOW).size for slots in range(32, 400)]
     assert sizes == sorted(set(sizes))
+
+
+def test_rounded_numbers_are_few_and_close() -> None:
+    sizes = [round_up(rows) for rows in range(1, 4097)]
+    assert all(rows <= size <= rows * 9 / 8 for rows, size in enumerate(sizes, 1))
+    assert sizes[:16] == list(range(1, 17))
+    assert len(set(sizes)) == 16 + 8 * 8
+
+
+@given(lengths=st.lists(st.integers(0, 3000), max_size=20))
+def test_a_clip_more_makes_the_number_of_rows_a_rounded_one(lengths: list[int]) -> None:
+    filled = fill_up(lengths)
+    rows = sum(map(count_positions, filled))
+    assert filled[: len(lengths)] == lengths
+    assert len(filled) <= len(lengths) + 1
+    assert rows == round_up(rows) == round_up(sum(map(count_positions, lengths)))
