@@ -76,6 +76,7 @@ class VllmEngine:
 
         try:
             self._llm, self._inputs = await self._thread.run(_build(config, report_here))
+            await self._thread.run(_ask_worker(self._llm, "replay_encoder_graphs"))
         except EngineError:
             raise
         except Exception as error:
@@ -282,9 +283,9 @@ def _usage(status: dict[str, Any], config: EngineConfig) -> EncoderUsage:
     )
 
 
-async def _ask_worker(llm: "AsyncLLM", method: str) -> dict[str, Any]:
-    answers: list[dict[str, Any]] = await llm.collective_rpc(method)
-    return answers[0]
+async def _ask_worker(llm: "AsyncLLM", method: str) -> Any:
+    """The first one's answer."""
+    return (await llm.collective_rpc(method))[0]
 
 
 async def _shutdown(llm: "AsyncLLM") -> None:

@@ -76,6 +76,20 @@ class WorkerExtension:
         """See `describe_encoder`."""
         return describe_encoder(self.model_runner.get_model(), find_graph_manager(self.model_runner))
 
+    def replay_encoder_graphs(self) -> list[int]:
+        """Encode noise once by each CUDA graph, so that no request finds one that fails or that is slow at first.
+
+        Returns:
+            the budgets, in slots; none where there are no graphs.
+        """
+        manager = find_graph_manager(self.model_runner)
+        if manager is None or not manager.is_captured():
+            return []
+        for budget in manager.token_budgets:
+            self.encoder_output([4 * budget])
+        manager.graph_hits = manager.graph_misses = 0
+        return list(manager.token_budgets)
+
     def encoder_output(self, lengths: list[int], seed: int = 0) -> dict[str, Any]:
         """Encode noise of the given numbers of frames as the model runner would encode audio, with or without graphs.
 

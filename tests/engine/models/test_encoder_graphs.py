@@ -19,7 +19,7 @@ from benchmarks.towers import NativeTower, build_native, make_batch
 from engine.models import encoder_graphs
 from engine.models.encoder_graphs import DEFAULT_BUDGETS, DEFAULT_MAX_CLIPS, apply_default_budgets
 from engine.models.packing import Capacity, EncoderIndices, count_slots, count_tokens
-from engine.models.status import describe_encoder, find_graph_manager
+from engine.models.status import WorkerExtension, describe_encoder, find_graph_manager
 from tests.engine.models.conftest import CPU, TowerPair
 
 BUDGETS = [8, 64, 128, 192, 320]
@@ -118,6 +118,29 @@ def test_padding_changes_nothing(graphs: tuple[NativeTower, EncoderCudaGraphMana
     [(budget, count)] = replays(manager).items()
     assert count == 1
     assert budget == min(each for each in BUDGETS if each >= sum(map(count_slots, lengths)))
+
+
+def test_each_graph_is_replayed_before_the_first_request(
+    graphs: tuple[NativeTower, EncoderCudaGraphManager],
+) -> None:
+    model, manager = graphs
+    worker = WorkerExtension()
+    worker.model_runner = SimpleNamespace(
+        model_state=None,
+        encoder_cudagraph_manager=manager,
+        get_model=lambda: SimpleNamespace(
+            parameters=model.parameters, config=SimpleNamespace(audio_config=SimpleNamespace(num_mel_bins=16))
+        ),
+    )
+    assert worker.replay_encoder_graphs() == BUDGETS
+    assert replays(manager) == dict.fromkeys(BUDGETS, 1)
+    assert (manager.graph_hits, manager.graph_misses) == (0, 0)
+
+
+def test_without_graphs_there_is_nothing_to_replay() -> None:
+    worker = WorkerExtension()
+    worker.model_runner = SimpleNamespace(model_state=None)
+    assert worker.replay_encoder_graphs() == []
 
 
 def test_the_captured_rows_are_those_of_the_budget(
