@@ -109,23 +109,28 @@ class Soak:
         """All of it."""
         mixture, report = Mixture(), self._report
         warm, main = list(mixture.requests(warm_up)), list(mixture.requests(requests))
-        limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(base_url=self._server.url, timeout=300, limits=limits) as client:
+        async with self._clients() as client:
             for request in {each.name: each for each in (*warm, *main) if each.kind == "good"}.values():
                 answer = await client.post(**request.post)
                 self._alone[request.name] = _comparable(answer)
             await self._send(client, warm)
-            report.warm = await self.weigh(client)
-            report.statuses, report.compared, report.different = {}, 0, []
-            begun = time.monotonic()
-            part = max(1, len(main) // 10)
+        report.warm = await self.weigh()
+        report.statuses, report.compared, report.different = {}, 0, []
+        begun = time.monotonic()
+        part = max(1, len(main) // 10)
+        async with self._clients() as client:
             for start in range(0, len(main), part):
                 await self._send(client, main[start : start + part])
                 report.on_the_way.append(round(self._tree.memory().pss / MIB, 1))
             report.seconds = round(time.monotonic() - begun, 1)
-            report.after = await self.weigh(client)
+        report.after = await self.weigh()
         report.requests, report.at_once = len(main), self._at_once
         report.sent = dict(Counter(each.kind for each in main))
+
+    def _clients(self) -> httpx.AsyncClient:
+        """With as many connections as there are requests at once; the service keeps those that wait for a next one."""
+        limits = httpx.Limits(max_connections=None)
+        return httpx.AsyncClient(base_url=self._server.url, timeout=300, limits=limits)
 
     async def _send(self, client: httpx.AsyncClient, requests: list[Request]) -> None:
         waiting = iter(requests)
@@ -154,14 +159,16 @@ class Soak:
                     report.different.append(request.name)
         counts[status] = counts.get(status, 0) + 1
 
-    async def weigh(self, client: httpx.AsyncClient) -> Weight:
-        """The tree at rest, after the same requests each time: all workers there, idle threads gone."""
+    async def weigh(self) -> Weight:
+        """The tree at rest, after the same requests each time: all workers there, connections and idle threads gone."""
         same = [each for each in Mixture(seed=1).requests(100) if each.kind == "good"]
-        await asyncio.gather(*(client.post(**each.post) for each in same[: self._at_once]))
-        while "\nomnihear_admitted_requests 0.0\n" not in (await client.get("/metrics")).text:
-            pass
+        async with self._clients() as client:
+            await asyncio.gather(*(client.post(**each.post) for each in same[: self._at_once]))
+            while "\nomnihear_admitted_requests 0.0\n" not in (await client.get("/metrics")).text:
+                pass
         await asyncio.sleep(IDLE_THREADS_SECONDS)
-        await client.post(**same[0].post)  # anyio looks for idle threads when it needs one
+        async with self._clients() as client:
+            await client.post(**same[0].post)  # anyio looks for idle threads when it needs one
         await asyncio.sleep(1.0)
         memory = self._tree.memory()
         processes = self._tree.processes()

@@ -14,7 +14,7 @@ A *slot* is a token, or the half of one that an odd clip leaves over: `slots >= 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Self
@@ -85,6 +85,12 @@ class Capacity:
         # The last window of each clip may be as short as one frame.
         windows = (frames + min(max_clips, slots) * (window - 1)) // window
         return cls(frames=frames, positions=2 * slots, windows=windows, tokens=slots)
+
+    @classmethod
+    def filled_up(cls, lengths: Sequence[int], n_window: int) -> Self:
+        """Room for `fill_up(lengths)`, every dimension of which is one of few but for the windows."""
+        exact = cls.of(fill_up(lengths), n_window)
+        return replace(exact, frames=2 * exact.positions, tokens=exact.positions // 2)
 
     @property
     def zero_row(self) -> int:
