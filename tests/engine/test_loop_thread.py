@@ -80,3 +80,19 @@ async def test_cancelling_a_waiting_reader_cancels_the_source(thread: LoopThread
         await reading
 
     assert await asyncio.to_thread(cancelled.wait, 5)
+
+
+async def test_what_does_not_yield_is_left_behind() -> None:
+    thread, begun, release = LoopThread("blocked"), threading.Event(), threading.Event()
+
+    async def block() -> None:
+        begun.set()
+        release.wait()
+
+    running = asyncio.create_task(thread.run(block()))
+    await asyncio.to_thread(begun.wait)
+    running.cancel()
+    await asyncio.to_thread(thread.stop, 0.1)
+    assert not release.is_set()
+    release.set()
+    await asyncio.to_thread(thread.stop)
