@@ -1,7 +1,8 @@
 """`python -m benchmarks.soak`: thousands of mixed requests, some bad and some cancelled, and what stays behind of them.
 
 After a warm-up the service's tree is weighed at rest, and again after the soak: memory within 5 %, no more threads or
-processes, a handful of descriptors at most, nothing in the spool folder. Each good answer has to be the one that the same request has alone.
+processes, a handful of descriptors at most, nothing in the spool folder. Each good answer has to be the one that the
+same request has alone.
 """
 
 import asyncio
