@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import soxr
 from numpy.typing import NDArray
 
@@ -20,6 +19,9 @@ from engine.interface import SAMPLE_RATE
 from training.phonemes import phonemes
 from training.shards import Samples
 from training.voices import as_samples
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # as in app/transcription/segmentation.py
+import onnxruntime
 
 RATE = 24_000
 STYLES = 300  # rows of a voice that are used: one for each number of phonemes

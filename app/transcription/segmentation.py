@@ -8,17 +8,21 @@ its result to spans. Conventions (window, context, hysteresis, order of the step
 import functools
 import importlib.util
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from app.transcription.types import SegmentSpan
 from engine.interface import SAMPLE_RATE, Waveform
+
+# Before the import: official builds report to their makers otherwise, from 1.29 on (its docs/Privacy.md).
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+import onnxruntime
 
 WINDOW = 512  # samples a probability stands for, fixed by the model: 32 ms
 CONTEXT = 64  # samples of the window before that the model sees again

@@ -2,6 +2,9 @@
 
 import importlib.util
 import itertools
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +30,7 @@ from app.transcription.segmentation import (
     cut,
 )
 from app.transcription.types import SegmentSpan
+from engine.config import ROOT
 from engine.interface import SAMPLE_RATE
 from tests import audio_factory as factory
 from tests.audio_factory import Samples
@@ -253,3 +257,11 @@ def test_spans_cover_all_speech_in_order_within_the_limit(
         if end - start >= MIN_SPEECH:  # shorter ones may be dropped, if they stand alone
             assert mask[start:end].all()
     assert len(runs) or spans == ()
+
+
+def test_nothing_is_collected_for_the_makers_of_onnxruntime(tmp_path: Path) -> None:
+    """Its builds write an identifier and events to the home folder, and send them; not so in continuous integration."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("CI", "ORT_", "XDG_"))}
+    code = "from app.transcription.segmentation import SpeechDetector; SpeechDetector()"
+    subprocess.run([sys.executable, "-c", code], env=environment | {"HOME": str(tmp_path)}, check=True, cwd=ROOT)
+    assert list(tmp_path.rglob("*")) == []
