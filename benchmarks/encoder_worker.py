@@ -19,6 +19,7 @@ import torch
 
 from benchmarks import towers
 from benchmarks.checkpoints import AUDIO_SIZES
+from engine.models.packing import FRAMES_PER_SLOT
 
 Pass = Callable[[dict[str, Any]], Any]
 
@@ -292,7 +293,7 @@ class Worker:
         for budget in self.manager.token_budgets:
             row: dict[str, Any] = {"budget": budget}
             for fill, slots in (("full", budget), ("emptiest", below + 1)):
-                clip = self.batch([4 * slots])
+                clip = self.batch([FRAMES_PER_SLOT * slots])
                 row[f"graph_{fill}"] = time_pass(self.manager.execute, clip, self.args.seconds / 8)["ms"]
                 row[f"eager_{fill}"] = time_pass(self.eager, clip, self.args.seconds / 8)["ms"]
             rows.append(row)

@@ -298,10 +298,10 @@ class AudioEncoder(nn.Module):
                 f"expected mel features of shape {(self.num_mel_bins, exact.frames)}, got {tuple(input_features.shape)}"
             )
         on_device = self.device.type != "cpu"
-        if on_device:
-            capacity = exact
-        else:  # see `cpu_kernels`
-            capacity, lengths = Capacity.filled_up(lengths, self.n_window), fill_up(lengths)
+        capacity = exact
+        if not on_device:  # see `cpu_kernels`
+            lengths = fill_up(lengths)
+            capacity = Capacity.of(lengths, self.n_window).rounded
         flat = build_indices(lengths, self.n_window, capacity, pin=on_device)
         indices = EncoderIndices.split(flat.to(self.device, non_blocking=on_device), capacity)
         frames = torch.empty(capacity.frames + 1, self.num_mel_bins, dtype=self.dtype, device=self.device)

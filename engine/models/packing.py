@@ -23,6 +23,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+FRAMES_PER_SLOT = 4
+
 
 def count_positions(frames: int) -> int:
     """Rows that one clip occupies in the transformer layers."""
@@ -81,16 +83,15 @@ class Capacity:
     def for_budget(cls, slots: int, max_clips: int, n_window: int) -> Self:
         """Room for any batch of at most `max_clips` clips that together need at most `slots` slots."""
         window = 2 * n_window
-        frames = 4 * slots
+        frames = FRAMES_PER_SLOT * slots
         # The last window of each clip may be as short as one frame.
         windows = (frames + min(max_clips, slots) * (window - 1)) // window
         return cls(frames=frames, positions=2 * slots, windows=windows, tokens=slots)
 
-    @classmethod
-    def filled_up(cls, lengths: Sequence[int], n_window: int) -> Self:
-        """Room for `fill_up(lengths)`, every dimension of which is one of few but for the windows."""
-        exact = cls.of(fill_up(lengths), n_window)
-        return replace(exact, frames=2 * exact.positions, tokens=exact.positions // 2)
+    @property
+    def rounded(self) -> Self:
+        """As much as so many positions can come of and make: of few positions follow few sizes of everything else."""
+        return replace(self, frames=2 * self.positions, tokens=self.positions // 2)
 
     @property
     def zero_row(self) -> int:

@@ -10,6 +10,7 @@ import torch
 from vllm.compilation.counter import compilation_counter
 
 from engine.models.audio_encoder import AudioEncoder
+from engine.models.packing import FRAMES_PER_SLOT
 
 if TYPE_CHECKING:
     from vllm.v1.worker.encoder_cudagraph import EncoderCudaGraphManager
@@ -86,7 +87,7 @@ class WorkerExtension:
         if manager is None or not manager.is_captured():
             return []
         for budget in manager.token_budgets:
-            self.encoder_output([4 * budget])
+            self.encoder_output([FRAMES_PER_SLOT * budget])
         manager.graph_hits = manager.graph_misses = 0
         return list(manager.token_budgets)
 

@@ -112,6 +112,7 @@ def test_a_clip_more_makes_the_number_of_rows_a_rounded_one(lengths: list[int]) 
     assert filled[: len(lengths)] == lengths
     assert len(filled) <= len(lengths) + 1
     assert rows == round_up(rows) == round_up(sum(map(count_positions, lengths)))
-    capacity = Capacity.filled_up(lengths, N_WINDOW)
-    assert capacity.holds(Capacity.of(filled, N_WINDOW))
+    exact = Capacity.of(filled, N_WINDOW)
+    capacity = exact.rounded
+    assert capacity.holds(exact)
     assert (capacity.frames, capacity.positions, capacity.tokens) == (2 * rows, rows, rows // 2)
