@@ -1,8 +1,7 @@
 """`python -m benchmarks.soak`: thousands of mixed requests, some bad and some cancelled, and what stays behind of them.
 
-After a warm-up the service's tree is weighed at rest, and again after the soak: memory within 5 %, no more threads or
-processes, a handful of descriptors at most, nothing in the spool folder. Each good answer has to be the one that the
-same request has alone.
+After a warm-up the service's tree is weighed at rest, and again after the soak: memory within 5 %, no more descriptors,
+threads or processes, nothing in the spool folder. Each good answer has to be the one that the same request has alone.
 """
 
 import asyncio
@@ -21,6 +20,7 @@ import psutil
 import typer
 
 from benchmarks import machine
+from benchmarks.measuring import connect
 from benchmarks.mixture import Mixture, Request
 from benchmarks.processes import ProcessTree
 from benchmarks.servers import Server, omnihear, running
@@ -28,7 +28,6 @@ from benchmarks.servers import Server, omnihear, running
 RESULTS = Path(__file__).parent / "results"
 MIB: Final = 2**20
 GROWTH: Final = 0.05  # of memory that may be
-DESCRIPTORS: Final = 4  # that may be: the engine's libraries open and close some of their own
 IDLE_THREADS_SECONDS: Final = 11.0  # after which anyio ends worker threads that had nothing to do
 
 
@@ -81,7 +80,7 @@ class Report:
             found.append(f"memory went from {self.warm.pss_mib:.0f} to {self.after.pss_mib:.0f} MiB")
         for name in ("descriptors", "threads", "processes", "spooled_files"):
             before, after = getattr(self.warm, name), getattr(self.after, name)
-            if after > before + (DESCRIPTORS if name == "descriptors" else 0):
+            if after > before:
                 found.append(f"{name} went from {before} to {after}")
         for kind, counts in self.statuses.items():
             odd = {status: count for status, count in counts.items() if not _expected(kind, status)}
@@ -111,7 +110,7 @@ class Soak:
         """All of it."""
         mixture, report = Mixture(), self._report
         warm, main = list(mixture.requests(warm_up)), list(mixture.requests(requests))
-        async with self._clients() as client:
+        async with connect(self._server.url) as client:
             for request in {each.name: each for each in (*warm, *main) if each.kind == "good"}.values():
                 answer = await client.post(**request.post)
                 self._alone[request.name] = _comparable(answer)
@@ -120,7 +119,7 @@ class Soak:
         report.statuses, report.compared, report.different = {}, 0, []
         begun = time.monotonic()
         part = max(1, len(main) // 10)
-        async with self._clients() as client:
+        async with connect(self._server.url) as client:
             for start in range(0, len(main), part):
                 await self._send(client, main[start : start + part])
                 report.on_the_way.append(round(self._tree.memory().pss / MIB, 1))
@@ -128,11 +127,6 @@ class Soak:
         report.after = await self.weigh()
         report.requests, report.at_once = len(main), self._at_once
         report.sent = dict(Counter(each.kind for each in main))
-
-    def _clients(self) -> httpx.AsyncClient:
-        """With as many connections as there are requests at once; the service keeps those that wait for a next one."""
-        limits = httpx.Limits(max_connections=None)
-        return httpx.AsyncClient(base_url=self._server.url, timeout=300, limits=limits)
 
     async def _send(self, client: httpx.AsyncClient, requests: list[Request]) -> None:
         waiting = iter(requests)
@@ -164,12 +158,12 @@ class Soak:
     async def weigh(self) -> Weight:
         """The tree at rest, after the same requests each time: all workers there, connections and idle threads gone."""
         same = [each for each in Mixture(seed=1).requests(100) if each.kind == "good"]
-        async with self._clients() as client:
+        async with connect(self._server.url) as client:
             await asyncio.gather(*(client.post(**each.post) for each in same[: self._at_once]))
             while "\nomnihear_admitted_requests 0.0\n" not in (await client.get("/metrics")).text:
                 pass
         await asyncio.sleep(IDLE_THREADS_SECONDS)
-        async with self._clients() as client:
+        async with connect(self._server.url) as client:
             await client.post(**same[0].post)  # anyio looks for idle threads when it needs one
         await asyncio.sleep(1.0)
         memory = self._tree.memory()

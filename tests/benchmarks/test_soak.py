@@ -26,7 +26,7 @@ def report(after: Weight = WARM, **changes: object) -> Report:
 def test_nothing_is_found_where_nothing_has_changed() -> None:
     answers = {"good": {"200": 5}, "bad": {"415": 2, "422": 1}, "cancelled": {"left": 3, "200": 1}}
     assert report(statuses=answers).faults() == []
-    assert report(replace(WARM, pss_mib=104, descriptors=54)).faults() == []
+    assert report(replace(WARM, pss_mib=104, descriptors=49)).faults() == []
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_nothing_is_found_where_nothing_has_changed() -> None:
     [
         (report(replace(WARM, pss_mib=106)), "memory"),
         (report(replace(WARM, pss_mib=90)), "memory"),
-        (report(replace(WARM, descriptors=55)), "descriptors"),
+        (report(replace(WARM, descriptors=51)), "descriptors"),
         (report(replace(WARM, threads=21)), "threads"),
         (report(replace(WARM, processes=5)), "processes"),
         (report(replace(WARM, spooled_files=1)), "spooled_files"),
