@@ -8,6 +8,7 @@ from typing import Any
 
 # Before anything imports Triton, which looks once: without a GPU its kernels can run in its interpreter only.
 os.environ.setdefault("TRITON_INTERPRET", "0" if Path("/dev/nvidiactl").exists() else "1")
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # for tests that import onnxruntime themselves
 
 import httpx
 import hypothesis
