@@ -7,9 +7,11 @@ import time
 import wave
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import numpy as np
 
+from app import logs
 from app.lifecycle import LifeCycle
 from app.metrics import Metrics
 from app.runtime import Runtime, State
@@ -27,8 +29,8 @@ from app.transcription.preparation import Preparer
 from app.transcription.service import Transcriber
 from app.transcription.turns import Turns
 from app.transcription.types import AudioLimits
-from engine.async_engine import VllmEngine
 from engine.config import SEGMENT_SECONDS
+from engine.engine_process import EngineProcess
 from engine.interface import SAMPLE_RATE, EngineError, SpeechEngine, SpeechRequest
 from engine.scripted import ScriptedEngine
 
@@ -39,7 +41,11 @@ REHEARSAL_SECONDS = 60.0  # on a machine that is busy with something else; some 
 
 def build_engine(settings: Settings) -> SpeechEngine:
     """The engine that a profile asks for; starts nothing."""
-    return ScriptedEngine(remembers=False) if settings.engine.backend == "scripted" else VllmEngine(settings.engine)
+    if settings.engine.backend == "scripted":
+        return ScriptedEngine(remembers=False)
+    chosen, level = settings.server, logging.getLevelName(logging.getLogger("engine").getEffectiveLevel())
+    configure_logs = partial(logs.configure, level, style=chosen.log_format, content=chosen.log_content)
+    return EngineProcess(settings.engine, configure_logs)
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """What Prometheus is told: every name, label and bucket edge.
 
 Each service has a registry of its own, so that two in one process (as in tests) do not add up; what the process-wide
-registry holds, the process's own numbers and vLLM's, is passed on beside it.
+registry holds, the process's own numbers, is passed on beside it.
 """
 
 from collections.abc import Iterable
@@ -113,7 +113,7 @@ class Metrics:
         OpenMetrics, which Prometheus prefers, has no name for some of vLLM's metrics: two would clash there.
 
         Args:
-            standing: what is no count of ours, see `app.gauges`.
+            standing: what is no count of ours: see `app.gauges`, and what the engine says.
         """
         everything = CollectorRegistry()
         everything.register(_Collected([*self._registry.collect(), *standing, *REGISTRY.collect()]))

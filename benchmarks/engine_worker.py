@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.async_engine import VllmEngine
 from engine.config import EngineConfig, vllm_arguments
+from engine.engine_process import EngineProcess
 from engine.interface import SAMPLE_RATE, SpeechRequest, Waveform
 from engine.prompt import build_prompt
 
@@ -39,7 +39,7 @@ def summary(concurrency: int, loads: list[tuple[float, list[float], int]]) -> di
 async def measure_ours(config: EngineConfig, plan: dict[str, Any]) -> dict[str, Any]:
     """Closed loop: `concurrency` callers, four clips each and at least eight."""
     begun = time.monotonic()
-    engine = VllmEngine(config)
+    engine = EngineProcess(config)
     await engine.start(lambda phase, share: None)
 
     async def ask(name: str, waveform: Waveform) -> tuple[float, int]:

@@ -16,10 +16,10 @@ def main(tokens: int) -> None:
 
     import app.cli
     from app.settings import Settings
-    from engine.async_engine import VllmEngine
+    from engine.engine_process import EngineProcess
     from engine.interface import SpeechEngine, SpeechOutput, SpeechRequest
 
-    class FixedAnswers(VllmEngine):
+    class FixedAnswers(EngineProcess):
         """Sets the budget of each request."""
 
         async def generate(

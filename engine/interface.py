@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client.metrics_core import Metric
 
 from engine.prompt import Task
 
@@ -113,6 +114,7 @@ class EngineDescription:
         backend: the implementation, such as "vllm" or "scripted".
         model: local folder name or hub id.
         max_audio_seconds: longest waveform one request may carry.
+        requests: that have not ended.
         encoder: state of the accelerated encoder's modes, by name.
         versions: of the libraries that do the work, by name.
     """
@@ -122,6 +124,7 @@ class EngineDescription:
     dtype: str
     device: str
     max_audio_seconds: float
+    requests: int = 0
     encoder: Mapping[str, object] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -175,6 +178,9 @@ class SpeechEngine(Protocol):
 
     async def encoder_usage(self) -> EncoderUsage | None:
         """Counters of the audio encoder, None where the engine does not answer."""
+
+    async def metrics(self) -> list[Metric]:
+        """What the libraries beneath count for Prometheus; empty where the engine does not answer."""
 
     async def shutdown(self) -> None:
         """Free everything, child processes included. Safe to call twice, or before start."""

@@ -1,7 +1,7 @@
-"""Imported by the fork server: vLLM's engine process starts from here with everything imported.
+"""Imported by the fork server: the engine's processes start from here with everything imported.
 
-vLLM would spawn its engine process afresh after the parent has imported vLLM (16 s on a small machine, for each of the
-two). A fork server imports at the same time as the parent and has run nothing when it forks: no thread, no device.
+vLLM would spawn its engine core afresh, after the process with AsyncLLM has imported vLLM (16 s on a small machine, for
+each of the two). Both are forked from what one has imported, and which has run nothing: no thread, no device.
 """
 
 import ctypes
@@ -31,4 +31,4 @@ def _end_with_parent() -> None:
 
 
 _end_with_parent()  # the fork server, with the service
-os.register_at_fork(after_in_child=_end_with_parent)  # the engine process, with the fork server
+os.register_at_fork(after_in_child=_end_with_parent)  # each process, with the one that forked it

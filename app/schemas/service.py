@@ -44,5 +44,6 @@ class EngineReport(BaseModel):
     model: str = Field(examples=["omni-tiny-en"])
     device: str = Field(examples=["cpu"])
     dtype: str = Field(examples=["bfloat16"])
+    requests: int = Field(description="segments that the engine has not finished")
     encoder: dict[str, Any] = Field(description="modes of the audio encoder and their state")
     versions: dict[str, str] = Field(examples=[{"omnihear": "0.1.0", "vllm": "0.32.0"}])

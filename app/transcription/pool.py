@@ -22,6 +22,7 @@ import anyio
 from app.transcription import wire
 from app.transcription.exceptions import PreparationError
 from app.transcription.nursery import LONGEST_REASON, Nursery, nursery
+from engine import messages
 
 Result = TypeVar("Result")
 Answer = Callable[[Any], Any]
@@ -185,11 +186,11 @@ class _Worker:
         Raises:
             EOFError: it died.
         """
-        self._writer.write(wire.pack((function, args, answer is not None, seconds)))
+        self._writer.write(messages.pack((function, args, answer is not None, seconds)))
         while True:
             kind, value = await wire.read(self._reader)
             if kind == "asks" and answer is not None:
-                self._writer.write(wire.pack(answer(value)))
+                self._writer.write(messages.pack(answer(value)))
             elif kind == "failed" and isinstance(value, Exception):
                 return _Outcome(error=value)
             else:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from app.transcription import wire
 from app.transcription.exceptions import CorruptAudioError
 from app.transcription.isolation import MEMORY_GROWTH, allow_processor_time, limit
 from app.transcription.types import AudioWarning, Postponed, PreparationPlan, PreparedAudio
+from engine import messages
 from engine.interface import SAMPLE_RATE
 
 NO_SPEECH = AudioWarning(
@@ -116,15 +116,15 @@ def serve(connection: socket.socket) -> None:
     os.close(own)
 
     def ask(question: object) -> object:
-        connection.sendall(wire.pack(("asks", question)))
-        return wire.receive(connection)
+        connection.sendall(messages.pack(("asks", question)))
+        return messages.receive(connection)
 
     with suppress(EOFError, BrokenPipeError):
         while True:
-            function, args, asks, seconds = wire.receive(connection)
+            function, args, asks, seconds = messages.receive(connection)
             allow_processor_time(seconds)
             try:
-                reply = wire.pack(("done", function(*args, ask) if asks else function(*args)))
+                reply = messages.pack(("done", function(*args, ask) if asks else function(*args)))
             except Exception as error:  # handed over, not swallowed
-                reply = wire.pack(("failed", error))
+                reply = messages.pack(("failed", error))
             connection.sendall(reply)

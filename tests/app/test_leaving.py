@@ -5,7 +5,6 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,10 +12,11 @@ import httpx
 import pytest
 
 from app.runtime import Runtime
-from engine.async_engine import VllmEngine
+from engine.engine_process import EngineProcess
 from engine.scripted import Act
 from tests.audio_factory import clip, pcm16, wav
 from tests.conftest import Figure, settings_with
+from tests.engine.family import engine_core
 from tests.live import eventually, live_runtime
 from tests.paced import PacedEngine
 
@@ -50,14 +50,19 @@ async def come_and_leave(host: str, port: int, number: int, moments: random.Rand
         writer.transport.abort()
 
 
-def left_over(runtime: Runtime, count: Callable[[], int]) -> dict[str, int]:
-    return {
+async def is_free(runtime: Runtime) -> bool:
+    held = {
         "requests": runtime.admission.requests,
         "turns": runtime.turns.held + runtime.turns.waiting,
-        "engine requests": count(),
+        "engine requests": (await runtime.engine.describe()).requests,
         "busy workers": runtime.pool.busy + runtime.pool.waiting,
         "spool folders": len(list(runtime.spool.iterdir())),
     }
+    return not any(held.values())
+
+
+async def has_at_least(requests: int, engine: EngineProcess) -> bool:
+    return (await engine.describe()).requests >= requests
 
 
 async def leave_all(client: httpx.AsyncClient, clients: int, at_once: int) -> Counter[str]:
@@ -75,9 +80,9 @@ async def leave_all(client: httpx.AsyncClient, clients: int, at_once: int) -> Co
     return how_far
 
 
-async def seconds_until_free(runtime: Runtime, count: Callable[[], int]) -> float:
+async def seconds_until_free(runtime: Runtime) -> float:
     begun = time.monotonic()
-    await eventually(lambda: not any(left_over(runtime, count).values()), seconds=5)
+    await eventually(lambda: is_free(runtime), seconds=5)
     return time.monotonic() - begun
 
 
@@ -95,7 +100,7 @@ async def test_five_hundred_clients_that_leave_leave_nothing_behind(
     async with live_runtime(engine, server={"spool_dir": str(tmp_path)}) as (client, runtime):
         serving = asyncio.all_tasks()
         how_far = await leave_all(client, CLIENTS, AT_ONCE)
-        took = await seconds_until_free(runtime, lambda: len(engine.running) + engine.working)
+        took = await seconds_until_free(runtime)
         await eventually(lambda: asyncio.all_tasks() <= serving | before, seconds=5)
         answer = await client.post("/v1/transcribe", files={"file": SPEECH})
 
@@ -119,19 +124,16 @@ async def test_clients_leave_the_real_engine_idle_and_its_death_answers_those_th
     figure: Figure, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "app.access")
-    engine = VllmEngine(settings_with().engine)
+    engine = EngineProcess(settings_with().engine)
     async with live_runtime(engine) as (client, runtime):
-        assert engine._llm is not None
-        core = engine._llm.output_processor
         how_far = await leave_all(client, 40, 8)
-        took = await seconds_until_free(runtime, core.get_num_unfinished_requests)
+        took = await seconds_until_free(runtime)
         alone = await client.post("/v1/transcribe", content=SPEECH)
 
         waiting = [asyncio.create_task(client.post("/v1/transcribe", content=STORY)) for _ in range(6)]
-        await eventually(lambda: core.get_num_unfinished_requests() >= 4, seconds=60)
-        (process,) = engine._llm.engine_core.resources.engine_manager.processes
+        await eventually(lambda: has_at_least(4, engine), seconds=60)
         killed = time.monotonic()
-        process.kill()
+        engine_core(engine).kill()
         answers = await asyncio.gather(*waiting)
         answered = time.monotonic() - killed
 

@@ -1,9 +1,8 @@
 import asyncio
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from prometheus_client import REGISTRY, Counter
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.metrics import AUDIO_EDGES, REQUEST_EDGES, RTFX_EDGES, STAGE_EDGES
@@ -169,16 +168,15 @@ async def test_the_encoder_is_told_and_left_out_where_the_engine_does_not_answer
     assert not [name for name, _ in without if "encoder" in name]
 
 
-@pytest.fixture
-def of_vllm() -> Iterator[Counter]:
-    counter = Counter("vllm:test_things", "As vLLM registers its own.", registry=REGISTRY)
-    yield counter
-    REGISTRY.unregister(counter)
+class Counting(ScriptedEngine):
+    """Counts as vLLM does, in its own process."""
+
+    async def metrics(self) -> list[Metric]:
+        return [CounterMetricFamily("vllm:test_things", "Of vLLM.", 3)]
 
 
-async def test_what_vllm_and_the_process_register_is_passed_on(of_vllm: Counter, make_client: MakeClient) -> None:
-    of_vllm.inc(3)
-    async with make_client() as client:
+async def test_what_the_engine_and_the_process_count_is_passed_on(make_client: MakeClient) -> None:
+    async with make_client(Counting()) as client:
         samples = await scrape(client)
 
     assert value(samples, "vllm:test_things_total") == 3
@@ -194,10 +192,10 @@ async def test_two_services_in_one_process_do_not_add_up(make_client: MakeClient
     assert not [labels for _, labels in theirs if ("route", "/v1/models") in labels]
 
 
-async def test_metrics_of_vllm_keep_their_names_whoever_asks(of_vllm: Counter, scripted_client: Client) -> None:
+async def test_metrics_of_vllm_keep_their_names_whoever_asks(make_client: MakeClient) -> None:
     """Prometheus asks for OpenMetrics first, in which some of vLLM's names clash."""
-    of_vllm.inc()
-    answer = await scripted_client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    async with make_client(Counting()) as client:
+        answer = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
 
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     names = {family.name for family in text_string_to_metric_families(answer.text)}

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import multiprocessing
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -25,7 +26,6 @@ from engine.interface import (
     EncoderUsage,
     EngineDeadError,
     EngineNotReadyError,
-    EngineStartError,
     RequestRefusedError,
     SpeechOutput,
     SpeechRequest,
@@ -33,6 +33,7 @@ from engine.interface import (
 )
 from engine.prompt import REPEATED_COPIES, REPEATED_TOKENS, build_prompt, token_budget
 from engine.scripted import _end_of_loop
+from engine.vllm_environment import prepare_environment
 from tests.audio_factory import TRANSCRIPTS, clip
 from tests.words import word_error_rate
 
@@ -50,11 +51,11 @@ CLIP = "library-us-female.wav"
 
 @pytest.fixture(scope="module")
 async def engine() -> AsyncIterator[VllmEngine]:
-    engine = VllmEngine(load_settings("cpu").engine)
-    phases: list[tuple[str, float]] = []
-    await engine.start(lambda phase, share: phases.append((phase, share)))
-    assert [share for _, share in phases] == sorted(share for _, share in phases)
-    assert len(phases) >= 3
+    config = load_settings("cpu").engine
+    prepare_environment(config)
+    multiprocessing.set_forkserver_preload(["engine.preload"])
+    engine = VllmEngine(config)
+    await engine.start(lambda phase, share: None)
     yield engine
     await engine.shutdown()
     gc.collect()
@@ -177,15 +178,6 @@ async def test_abort_ends_the_iteration(engine: VllmEngine) -> None:
     assert seen[-1].finish_reason == "abort"
 
 
-async def unfinished(engine: VllmEngine) -> int:
-    llm, _, thread = engine._serving()
-
-    async def count() -> int:
-        return int(llm.get_num_unfinished_requests())
-
-    return await thread.run(count())
-
-
 async def test_leaving_aborts_in_the_engine(engine: VllmEngine) -> None:
     async with aclosing(engine.generate(request("leave"), incremental=True)) as outputs:
         await anext(outputs)
@@ -195,7 +187,7 @@ async def test_leaving_aborts_in_the_engine(engine: VllmEngine) -> None:
     await asyncio.gather(cancelled, return_exceptions=True)
 
     async with asyncio.timeout(10):
-        while await unfinished(engine):
+        while (await engine.describe()).requests:
             pass
 
 
@@ -220,15 +212,15 @@ async def test_a_stretch_of_almost_nothing_is_served(samples: int, engine: VllmE
 async def test_inputs_are_those_of_vllms_general_way(samples: int, context: str, engine: VllmEngine) -> None:
     from vllm.renderers.inputs.preprocess import parse_model_prompt
 
-    llm, inputs, thread = engine._serving()
+    llm, inputs = engine._serving()
     asked = request("inputs", clip(CLIP)[:samples], context)
     prompt = {
         "prompt": build_prompt(asked.language, asked.context),
         "multi_modal_data": {"audio": (asked.waveform, SAMPLE_RATE)},
     }
 
-    ours = await thread.run(inputs.build(asked))
-    (general,) = await thread.run(llm.renderer.render_cmpl_async([parse_model_prompt(llm.model_config, prompt)]))
+    ours = await inputs.build(asked)
+    (general,) = await llm.renderer.render_cmpl_async([parse_model_prompt(llm.model_config, prompt)])
 
     assert ours["prompt_token_ids"] == general["prompt_token_ids"]
     assert ours["mm_placeholders"] == general["mm_placeholders"]
@@ -281,14 +273,6 @@ async def test_refuses_before_its_start() -> None:
         await outputs_of(engine, request("early"))
     assert (await engine.describe()).encoder["status"] is None
     assert await engine.encoder_usage() is None
-    await engine.shutdown()
-
-
-async def test_graphs_without_a_gpu_are_refused_with_the_remedy() -> None:
-    engine = VllmEngine(EngineConfig(cudagraph_mm_encoder=True))
-
-    with pytest.raises(EngineStartError, match=r"cudagraph_mm_encoder.*GPU.*cpu"):
-        await engine.start(lambda phase, share: None)
     await engine.shutdown()
 
 

