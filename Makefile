@@ -63,6 +63,6 @@ $(UV): requirements/uv.txt
 $(STAMP): requirements/$(BACKEND).txt pyproject.toml $(UV)
 	@echo "omnihear: making the environment in .venv (about 6 GB; once)"
 	@$(UV) venv --quiet --clear --python $(PYTHON) .venv
-	@$(UV) pip install --quiet --python $(BIN)/python --no-deps -r requirements/$(BACKEND).txt
+	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps -r requirements/$(BACKEND).txt
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@

@@ -50,6 +50,8 @@ BLOCK_SECONDS = 0.5  # gathered before mixing and resampling, whose cost is by t
 # A player would show a wrong length by this much: neither codec padding nor rounding of timestamps.
 MISMATCH_SECONDS, MISMATCH_SHARE = 1.0, 0.02
 ESTIMATING = ("mp3", "aac", "amr", "ogg")  # demuxers that guess the length from the bytes that are there
+# In which FFmpeg looks for DTS that is declared as PCM. It would take 32, a third of what a clip of 10 s takes.
+PROBE_PACKETS = "8"
 PLACEHOLDER_BYTES = 2**31 - 2**17  # claimed by a header: a stand-in for "not known yet"
 
 Warn = Callable[[AudioWarning], None]
@@ -88,6 +90,7 @@ class _Decoding:
         self._normalise = Normaliser(may_be_unscaled=stream.codec_context.name.startswith("pcm_f"))
         self._decoded: Counter[int] = Counter()  # samples by their rate
         self._decoded_bytes = 0
+        self._tick = float(stream.time_base or 0)  # seconds; of timestamps
         self._good = self._bad = 0  # packets
         self._begin: float | None = None  # seconds by timestamp
         self._end = 0.0
@@ -144,10 +147,10 @@ class _Decoding:
         # FFmpeg takes any byte for the head of an AMR frame. RFC 4867, 5.3: the first bit and the last two are zero.
         if self._stream.codec_context.name.startswith("amr") and bytes(packet)[0] & 0x83:
             return False
-        if packet.pts is not None and packet.time_base:
-            begin = float(packet.pts * packet.time_base)
+        if packet.pts is not None and self._tick:
+            begin = packet.pts * self._tick
             self._begin = begin if self._begin is None else min(begin, self._begin)
-            self._end = max(self._end, begin + float((packet.duration or 0) * packet.time_base))
+            self._end = max(self._end, begin + (packet.duration or 0) * self._tick)
         return True
 
     def _check_form(self, rate: int, n_channels: int) -> None:
@@ -299,6 +302,7 @@ def _open(source: BinaryIO) -> InputContainer:
                 "format_whitelist": ",".join(DEMUXERS),
                 "codec_whitelist": audio_decoders(),
                 "protocol_whitelist": "none",  # there is no protocol of that name
+                "max_probe_packets": PROBE_PACKETS,
             },
             metadata_errors="ignore",
         )
