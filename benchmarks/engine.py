@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.settings import load_settings
-from benchmarks.machine import Machine, versions
+from benchmarks.machine import Machine, commit, versions
 
 RESULTS = Path(__file__).parent / "results"
 STOCK = "stock"
@@ -61,6 +61,7 @@ def main(  # noqa: PLR0917  # options of a command
     profiles = profiles or ["cpu"]
     report: dict[str, Any] = {
         "command": " ".join(sys.argv[1:]),
+        "commit": commit(),
         "machine": asdict(Machine.here()),
         "versions": versions(),
         "plan": asdict(plan),
@@ -111,7 +112,8 @@ def _rows(report: dict[str, Any]) -> list[list[str]]:
     rows = []
     for name, engine in report["engines"].items():
         if "error" in engine:
-            rows.append([name, "failed: " + engine["error"].strip().splitlines()[-1][:90], "", "", "", "", ""])
+            failure = "failed: " + engine["error"].strip().splitlines()[-1][:90]
+            rows.append([name, failure, *[""] * (len(_HEAD) - 2)])
         for load in engine.get("loads", []):
             peer = peers.get(load["concurrency"])
             rows.append(
@@ -122,13 +124,29 @@ def _rows(report: dict[str, Any]) -> list[list[str]]:
                     f"{load['clips_per_second']:.2f}",
                     f"{load['clips_per_second'] * report['plan']['seconds']:.0f}",
                     f"{load['p50']:.3f}",
+                    f"{load['p95']:.3f}",
+                    f"{load['p99']:.3f}",
+                    f"{load['cpu_seconds_per_audio_hour']:.0f}",
+                    "" if load["gpu_busy"] is None else f"{load['gpu_busy']:.0%}",
                     f"{load['clips_per_second'] / peer['clips_per_second']:.1f}" if peer else "",
                 ]
             )
     return rows
 
 
-_HEAD = ["engine", "ready, s", "at once", "clips/s", "RTFx", "p50, s", "over stock"]
+_HEAD = [
+    "engine",
+    "ready, s",
+    "at once",
+    "clips/s",
+    "RTFx",
+    "p50, s",
+    "p95, s",
+    "p99, s",
+    "processor s per audio hour",
+    "GPU busy",
+    "over stock",
+]
 
 
 def _table(report: dict[str, Any]) -> Table:
@@ -140,13 +158,14 @@ def _table(report: dict[str, Any]) -> Table:
 
 def _markdown(report: dict[str, Any]) -> str:
     plan = report["plan"]
+    numbers = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
     lines = [
         "# Engine",
         "",
         f"`python -m benchmarks.engine {report['command']}`",
         "",
-        f"- machine: {report['machine']}",
-        f"- versions: {report['versions']}",
+        f"- machine: {Machine(**report['machine'])}",
+        f"- versions: omnihear {report['commit']}, {numbers}",
         f"- clips of {plan['seconds']:g} s, at most {plan['tokens']} tokens each; median of {plan['repeats']} loads",
         "",
         "| " + " | ".join(_HEAD) + " |",

@@ -2,14 +2,17 @@
 
 import asyncio
 import json
-import statistics
+import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from benchmarks.gpu import GpuBusy
+from benchmarks.processes import ProcessTree
 from engine.config import EngineConfig, vllm_arguments
 from engine.engine_process import EngineProcess
 from engine.interface import SAMPLE_RATE, SpeechRequest, Waveform
@@ -22,17 +25,59 @@ def clips(number: int, seconds: float, seed: int) -> list[Waveform]:
     return [random.normal(0, 0.1, round(seconds * SAMPLE_RATE)).astype(np.float32) for _ in range(number)]
 
 
-def summary(concurrency: int, loads: list[tuple[float, list[float], int]]) -> dict[str, Any]:
-    """The median load: wall seconds, latency of each clip, tokens of all answers."""
-    loads = sorted(loads, key=lambda load: load[0])
-    seconds, latencies, tokens = loads[len(loads) // 2]
+@dataclass(frozen=True)
+class Load:
+    """Clips that were answered, `concurrency` at once.
+
+    Attributes:
+        latencies: seconds, of each clip.
+        tokens: of all answers.
+        cpu_seconds: user and system time of this process and all below it.
+        gpu_busy: share of the time in which a kernel ran, None without a GPU.
+    """
+
+    seconds: float
+    latencies: list[float]
+    tokens: int
+    cpu_seconds: float
+    gpu_busy: float | None
+
+
+class Watch:
+    """Takes down what a load takes of the machine while its block runs."""
+
+    def __init__(self) -> None:
+        self._tree, self._gpu = ProcessTree(os.getpid()), GpuBusy()
+
+    def __enter__(self) -> Self:
+        self._gpu.__enter__()
+        self._cpu_seconds, self._begun = self._tree.cpu_seconds(), time.monotonic()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._seconds = time.monotonic() - self._begun
+        self._cpu_seconds = self._tree.cpu_seconds() - self._cpu_seconds
+        self._gpu.__exit__(*exception)
+
+    def load(self, latencies: list[float], tokens: int) -> Load:
+        """What was answered, with what it took."""
+        return Load(self._seconds, latencies, tokens, self._cpu_seconds, self._gpu.share)
+
+
+def summary(concurrency: int, loads: list[Load], clip_seconds: float) -> dict[str, Any]:
+    """The median load by its wall time."""
+    load = sorted(loads, key=lambda load: load.seconds)[len(loads) // 2]
+    p50, p95, p99 = np.percentile(load.latencies, (50, 95, 99))
     return {
         "concurrency": concurrency,
-        "clips_per_second": len(latencies) / seconds,
-        "p50": statistics.median(latencies),
-        "worst": max(latencies),
-        "tokens_per_clip": tokens / len(latencies),
-        "seconds_of_all_loads": [load[0] for load in loads],
+        "clips_per_second": len(load.latencies) / load.seconds,
+        "p50": p50,
+        "p95": p95,
+        "p99": p99,
+        "tokens_per_clip": load.tokens / len(load.latencies),
+        "cpu_seconds_per_audio_hour": load.cpu_seconds / (len(load.latencies) * clip_seconds) * 3600,
+        "gpu_busy": load.gpu_busy,
+        "seconds_of_all_loads": [load.seconds for load in loads],
     }
 
 
@@ -50,7 +95,7 @@ async def measure_ours(config: EngineConfig, plan: dict[str, Any]) -> dict[str, 
         outputs = [output async for output in engine.generate(request)]
         return time.monotonic() - started, outputs[-1].output_tokens
 
-    async def load(concurrency: int, seed: int) -> tuple[float, list[float], int]:
+    async def load(concurrency: int, seed: int) -> Load:
         waiting = clips(max(8, 4 * concurrency), plan["seconds"], seed)
         answers: list[tuple[float, int]] = []
 
@@ -58,10 +103,9 @@ async def measure_ours(config: EngineConfig, plan: dict[str, Any]) -> dict[str, 
             while waiting:
                 answers.append(await ask(f"{seed}-{len(waiting)}", waiting.pop()))
 
-        started = time.monotonic()
-        await asyncio.gather(*(caller() for _ in range(concurrency)))
-        seconds = time.monotonic() - started
-        return seconds, [latency for latency, _ in answers], sum(tokens for _, tokens in answers)
+        with Watch() as watch:
+            await asyncio.gather(*(caller() for _ in range(concurrency)))
+        return watch.load([latency for latency, _ in answers], sum(tokens for _, tokens in answers))
 
     await load(1, 0)
     ready = time.monotonic() - begun
@@ -69,7 +113,7 @@ async def measure_ours(config: EngineConfig, plan: dict[str, Any]) -> dict[str, 
     for concurrency in plan["concurrency"]:
         await load(concurrency, 1000 * concurrency)
         loads = [await load(concurrency, 1000 * concurrency + repeat + 1) for repeat in range(plan["repeats"])]
-        results.append(summary(concurrency, loads))
+        results.append(summary(concurrency, loads, plan["seconds"]))
     description = await engine.describe()
     await engine.shutdown()
     return {"ready_seconds": ready, "loads": results, "encoder": dict(description.encoder)}
@@ -86,15 +130,16 @@ def measure_stock(config: EngineConfig, plan: dict[str, Any]) -> dict[str, Any]:
     sampling = SamplingParams(temperature=0, max_tokens=plan["tokens"])
     prompt = build_prompt(config.languages[0])
 
-    def load(concurrency: int, seed: int) -> tuple[float, list[float], int]:
+    def load(concurrency: int, seed: int) -> Load:
         prompts = [
             {"prompt": prompt, "multi_modal_data": {"audio": (waveform, SAMPLE_RATE)}}
             for waveform in clips(concurrency, plan["seconds"], seed)
         ]
         started = time.monotonic()
-        outputs = llm.generate(prompts, sampling, use_tqdm=False)
-        seconds = time.monotonic() - started
-        return seconds, [seconds] * concurrency, sum(len(output.outputs[0].token_ids) for output in outputs)
+        with Watch() as watch:
+            outputs = llm.generate(prompts, sampling, use_tqdm=False)
+        seconds = time.monotonic() - started  # all at once, or none: a caller has each when it has the last
+        return watch.load([seconds] * concurrency, sum(len(output.outputs[0].token_ids) for output in outputs))
 
     load(1, 0)
     ready = time.monotonic() - begun
@@ -102,7 +147,7 @@ def measure_stock(config: EngineConfig, plan: dict[str, Any]) -> dict[str, Any]:
     for concurrency in plan["concurrency"]:
         load(concurrency, 1000 * concurrency)
         loads = [load(concurrency, 1000 * concurrency + repeat + 1) for repeat in range(plan["repeats"])]
-        results.append(summary(concurrency, loads))
+        results.append(summary(concurrency, loads, plan["seconds"]))
     return {"ready_seconds": ready, "loads": results}
 
 
