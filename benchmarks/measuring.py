@@ -11,6 +11,7 @@ import httpx
 
 from benchmarks.answers import Load
 from benchmarks.clips import Clip, Cuts, demo_clips, read_recording
+from benchmarks.connections import Connections
 from benchmarks.dialects import Dialect
 from benchmarks.gpu import GpuBusy
 from benchmarks.load import Limits, run, send
@@ -157,8 +158,7 @@ async def measure(
 
 def connect(url: str) -> httpx.AsyncClient:
     """A client with as many connections as there are callers."""
-    limits = httpx.Limits(max_connections=None)
-    return httpx.AsyncClient(base_url=url, timeout=REQUEST_SECONDS, limits=limits, trust_env=False)
+    return httpx.AsyncClient(base_url=url, timeout=REQUEST_SECONDS, transport=Connections(), trust_env=False)
 
 
 async def _watched(tree: ProcessTree | None, loading: Awaitable[Load]) -> LoadOnServer:
