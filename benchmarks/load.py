@@ -29,9 +29,40 @@ class Limits:
     drain_seconds: float = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What came of the requests of a load, or of one turn of it.
+
+    Attributes:
+        seconds: from the first request to the last answer.
+        client_seconds: processor time of this process meanwhile.
+    """
+
+    answers: list[Answer]
+    seconds: float
+    client_seconds: float
+
+    def __add__(self, later: "Asked") -> "Asked":
+        """Both turns; the time between them does not count."""
+        return Asked(
+            self.answers + later.answers, self.seconds + later.seconds, self.client_seconds + later.client_seconds
+        )
+
+    def load(self, scenario: Scenario) -> Load:
+        """All of it in figures."""
+        return Load.of(self.answers, scenario, seconds=self.seconds, client_seconds=self.client_seconds)
+
+
 async def run(
     client: httpx.AsyncClient, dialect: Dialect, scenario: Scenario, clips: Sequence[Clip], limits: Limits
 ) -> Load:
+    """`ask` in figures."""
+    return (await ask(client, dialect, scenario, clips, limits)).load(scenario)
+
+
+async def ask(
+    client: httpx.AsyncClient, dialect: Dialect, scenario: Scenario, clips: Sequence[Clip], limits: Limits
+) -> Asked:
     """Send every clip once, as the scenario has it, unless the time is over before.
 
     In a closed loop the last answers come while fewer callers are on their way, and count: a server is not flattered
@@ -44,7 +75,7 @@ async def run(
     begun = time.monotonic()
     given_up = begun + limits.load_seconds + limits.drain_seconds
 
-    async def ask(clip: Clip, request: httpx.Request, due: float | None = None) -> None:
+    async def one(clip: Clip, request: httpx.Request, due: float | None = None) -> None:
         answers.append(await send(client, dialect, clip, request, due=due, given_up=given_up, stream=scenario.stream))
 
     async with asyncio.TaskGroup() as asking:
@@ -53,7 +84,7 @@ async def run(
 
             async def caller() -> None:
                 for clip, request in waiting:  # all callers take from the same
-                    await ask(clip, request)
+                    await one(clip, request)
                     if time.monotonic() > begun + limits.load_seconds:
                         break
 
@@ -61,13 +92,8 @@ async def run(
                 asking.create_task(caller())
         for due, (clip, request) in zip(scenario.arrivals(limits.load_seconds), waiting, strict=False):
             await asyncio.sleep(begun + due - time.monotonic())
-            asking.create_task(ask(clip, request, begun + due))
-    return Load.of(
-        answers,
-        scenario,
-        seconds=time.monotonic() - begun,
-        client_seconds=time.process_time() - processor,
-    )
+            asking.create_task(one(clip, request, begun + due))
+    return Asked(answers, time.monotonic() - begun, time.process_time() - processor)
 
 
 async def send(

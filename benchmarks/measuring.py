@@ -1,21 +1,21 @@
-"""Puts one server through a plan."""
+"""Puts servers through a plan."""
 
 import asyncio
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
-from benchmarks.answers import Load
 from benchmarks.clips import Clip, Cuts, demo_clips, read_recording
 from benchmarks.connections import Connections
 from benchmarks.dialects import Dialect
 from benchmarks.gpu import GpuBusy
-from benchmarks.load import Limits, run, send
-from benchmarks.processes import PeakMemory, ProcessTree
+from benchmarks.load import Asked, Limits, ask, run, send
+from benchmarks.processes import Memory, PeakMemory, ProcessTree
 from benchmarks.results import LoadOnServer, Measured, Start
 from benchmarks.scenarios import LONGEST, SHORTEST, Scenario
 from benchmarks.servers import Launch, running
@@ -38,6 +38,7 @@ class Plan:
         spoken: clips of which the words are known.
         start_seconds: in which a server has to become ready.
         server_seconds: from its start, after which no load begins.
+        turns: parts of each load, between which the other servers have theirs; where only one runs, 1.
     """
 
     first: Clip
@@ -47,6 +48,7 @@ class Plan:
     limits: Limits
     start_seconds: float
     server_seconds: float
+    turns: int = 1
 
 
 def make_plan(
@@ -59,6 +61,7 @@ def make_plan(
     limits: Limits | None = None,
     start_seconds: float = 600.0,
     server_seconds: float = float("inf"),
+    turns: int = 1,
 ) -> Plan:
     """Cut the clips, each another one.
 
@@ -91,82 +94,162 @@ def make_plan(
         limits=limits,
         start_seconds=start_seconds,
         server_seconds=server_seconds,
+        turns=turns,
     )
 
 
-def measure_launched(name: str, launch: Launch, plan: Plan, dialect: Dialect, say: Say) -> Measured:
-    """Start a server, measure it, stop it."""
+@dataclass(slots=True, kw_only=True)
+class Party:
+    """A server that is measured.
+
+    Attributes:
+        command: that started it, or its address.
+        begun: when it was started, on the monotonic clock.
+        tree: its processes, where they can be seen.
+        last_words: says how it ended, where it has.
+    """
+
+    name: str
+    url: str
+    dialect: Dialect
+    command: str = ""
+    begun: float = field(default_factory=time.monotonic)
+    start: Start | None = None
+    tree: ProcessTree | None = None
+    last_words: Callable[[], str | None] = lambda: None
+
+
+def measure_launched(launches: Sequence[tuple[str, Launch, Dialect]], plan: Plan, say: Say) -> list[Measured]:
+    """Start servers, measure them together, stop them. One that cannot be started or asked fails them all."""
+    try:
+        with ExitStack() as stack:
+            parties = [
+                stack.enter_context(_started(name, launch, dialect, plan, say)) for name, launch, dialect in launches
+            ]
+            return asyncio.run(measure(parties, plan, say))
+    except (RuntimeError, httpx.HTTPError) as error:
+        say(f"{', '.join(name for name, _, _ in launches)}: {error}")
+        return [Measured(name=name, command=str(launch), failure=str(error)) for name, launch, _ in launches]
+
+
+@contextmanager
+def _started(name: str, launch: Launch, dialect: Dialect, plan: Plan, say: Say) -> Iterator[Party]:
     say(f"{name}: {launch}")
     begun = time.monotonic()
-    try:
-        with tempfile.TemporaryDirectory() as folder, running(launch, Path(folder), plan.start_seconds) as server:
-            tree = ProcessTree(server.process.pid)
-            start = Start(ready_seconds=server.ready_seconds, cpu_seconds=tree.cpu_seconds(), memory=tree.memory())
-            say(f"{name}: ready after {start.ready_seconds:.1f} s")
-            measured = asyncio.run(measure(name, server.url, plan, dialect, say, tree=tree, begun=begun))
-            if server.process.poll() is not None:  # what it did not answer is among the errors; this says why
-                measured = replace(measured, failure=server.last_words())
-            return replace(measured, command=str(launch), start=start)
-    except (RuntimeError, httpx.HTTPError) as error:
-        say(f"{name}: {error}")
-        return Measured(name=name, command=str(launch), failure=str(error))
+    with tempfile.TemporaryDirectory() as folder, running(launch, Path(folder), plan.start_seconds) as server:
+        tree = ProcessTree(server.process.pid)
+        start = Start(ready_seconds=server.ready_seconds, cpu_seconds=tree.cpu_seconds(), memory=tree.memory())
+        say(f"{name}: ready after {start.ready_seconds:.1f} s")
+        yield Party(
+            name=name,
+            url=server.url,
+            dialect=dialect,
+            command=str(launch),
+            begun=begun,
+            start=start,
+            tree=tree,
+            last_words=lambda: None if server.process.poll() is None else server.last_words(),
+        )
 
 
-async def measure(
-    name: str,
-    url: str,
-    plan: Plan,
-    dialect: Dialect,
-    say: Say,
-    *,
-    tree: ProcessTree | None = None,
-    begun: float | None = None,
-) -> Measured:
-    """First answer, warm-up, every load, words.
-
-    Args:
-        tree: its processes, where they can be seen.
-        begun: when it was started, on the monotonic clock.
-    """
-    begun = time.monotonic() if begun is None else begun
-    async with connect(url) as client:
-        dialect = await dialect.prepared(client)
-        first = await send(client, dialect, plan.first)
-        await run(client, dialect, Scenario(callers=len(plan.warm_up)), plan.warm_up, plan.limits)
-    loads, left_out = [], []
+async def measure(parties: Sequence[Party], plan: Plan, say: Say) -> list[Measured]:
+    """First answer, warm-up, every load, words; of several servers each load in turns."""
+    firsts = []
+    for party in parties:
+        async with connect(party.url) as client:
+            party.dialect = await party.dialect.prepared(client)
+            firsts.append(await send(client, party.dialect, plan.first))
+            await run(client, party.dialect, Scenario(callers=len(plan.warm_up)), plan.warm_up, plan.limits)
+    begun = min(party.begun for party in parties)
+    loads: list[list[LoadOnServer]] = [[] for _ in parties]
+    left_out = []
     for scenario, clips in plan.loads:
         if time.monotonic() > begun + plan.server_seconds:
             left_out.append(str(scenario))
             continue
-        # Connections of its own: those of the load before may have been closed by the server meanwhile.
-        async with connect(url) as client:
-            loads.append(await _watched(tree, run(client, dialect, scenario, clips, plan.limits)))
-        load = loads[-1].load
-        say(f"{name}: {scenario}: {load.clips_per_second:.2f} clips/s, {len(load.latencies)} of {load.requests}")
-    async with connect(url) as client:
-        answers = [await send(client, dialect, clip) for clip in plan.spoken]
-    heard = [Heard.of(clip, answer.text, answer.error) for clip, answer in zip(plan.spoken, answers, strict=True)]
-    return Measured(
-        name=name,
-        command=url,
-        first_seconds=first.seconds if first.error is None else None,
-        loads=tuple(loads),
-        heard=tuple(heard),
-        failure=f"no time for {', '.join(left_out)}" if left_out else None,
-    )
+        for party, of_party, taken in zip(parties, loads, await _in_turns(parties, scenario, clips, plan), strict=True):
+            of_party.append(taken)
+            load = taken.load
+            answered = f"{len(load.latencies)} of {load.requests}"
+            say(f"{party.name}: {scenario}: {load.clips_per_second:.2f} clips/s, {answered}")
+    no_time = f"no time for {', '.join(left_out)}" if left_out else None
+    return [
+        Measured(
+            name=party.name,
+            command=party.command or party.url,
+            start=party.start,
+            first_seconds=first.seconds if first.error is None else None,
+            loads=tuple(of_party),
+            heard=await _heard(party, plan.spoken),
+            # What it did not answer is among the errors; its last words say why.
+            failure=party.last_words() or no_time,
+        )
+        for party, first, of_party in zip(parties, firsts, loads, strict=True)
+    ]
+
+
+async def _in_turns(
+    parties: Sequence[Party], scenario: Scenario, clips: Sequence[Clip], plan: Plan
+) -> list[LoadOnServer]:
+    """Put each server under a load, in `plan.turns` parts and with another one first each time."""
+    taken: dict[int, _Taken] = {}
+    for turn in range(plan.turns):
+        part = clips[turn :: plan.turns]
+        order = list(enumerate(parties))
+        for number, party in order[turn % len(order) :] + order[: turn % len(order)]:
+            # Connections of its own: those of the load before may have been closed by the server meanwhile.
+            async with connect(party.url) as client:
+                latest = await _watched(party.tree, ask(client, party.dialect, scenario, part, plan.limits))
+            taken[number] = taken[number] + latest if number in taken else latest
+    return [taken[number].on_server(scenario) for number in range(len(parties))]
+
+
+async def _heard(party: Party, spoken: Sequence[Clip]) -> tuple[Heard, ...]:
+    async with connect(party.url) as client:
+        answers = [await send(client, party.dialect, clip) for clip in spoken]
+    return tuple(Heard.of(clip, answer.text, answer.error) for clip, answer in zip(spoken, answers, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a load was answered, and what it took of the server's machine."""
+
+    asked: Asked
+    cpu_seconds: float | None = None
+    memory: Memory | None = None
+    gpu_seconds: float | None = None
+
+    def __add__(self, later: "_Taken") -> "_Taken":
+        memory = later.memory
+        if self.memory is not None and memory is not None:
+            memory = Memory(max(self.memory.rss, memory.rss), max(self.memory.pss, memory.pss))
+        return _Taken(
+            self.asked + later.asked,
+            None if self.cpu_seconds is None else self.cpu_seconds + (later.cpu_seconds or 0.0),
+            memory,
+            None if self.gpu_seconds is None else self.gpu_seconds + (later.gpu_seconds or 0.0),
+        )
+
+    def on_server(self, scenario: Scenario) -> LoadOnServer:
+        return LoadOnServer(
+            load=self.asked.load(scenario),
+            cpu_seconds=self.cpu_seconds,
+            memory=self.memory,
+            gpu_busy=None if self.gpu_seconds is None else self.gpu_seconds / self.asked.seconds,
+        )
+
+
+async def _watched(tree: ProcessTree | None, asking: Awaitable[Asked]) -> _Taken:
+    """Ask, and take down what the server spends on it where its processes can be seen."""
+    if tree is None:
+        return _Taken(await asking)
+    before = tree.cpu_seconds()
+    with PeakMemory(tree) as memory, GpuBusy() as gpu:
+        asked = await asking
+    gpu_seconds = None if gpu.share is None else gpu.share * asked.seconds
+    return _Taken(asked, tree.cpu_seconds() - before, memory.peak, gpu_seconds)
 
 
 def connect(url: str) -> httpx.AsyncClient:
     """A client with as many connections as there are callers."""
     return httpx.AsyncClient(base_url=url, timeout=REQUEST_SECONDS, transport=Connections(), trust_env=False)
-
-
-async def _watched(tree: ProcessTree | None, loading: Awaitable[Load]) -> LoadOnServer:
-    """Run a load, and take down what the server spends on it where its processes can be seen."""
-    if tree is None:
-        return LoadOnServer(load=await loading)
-    before = tree.cpu_seconds()
-    with PeakMemory(tree) as memory, GpuBusy() as gpu:
-        load = await loading
-    cpu_seconds = tree.cpu_seconds() - before
-    return LoadOnServer(load=load, cpu_seconds=cpu_seconds, memory=memory.peak, gpu_busy=gpu.share)

@@ -1,10 +1,11 @@
-"""`python -m benchmarks.serving`: this service in some profiles and a peer, one after the other, on the same clips."""
+"""`python -m benchmarks.serving`: this service and a peer on the same clips, one after the other or in turns."""
 
 import asyncio
 import datetime as dt
 import shlex
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -15,12 +16,12 @@ from rich.console import Console
 from app.settings import default_profile, load_settings
 from benchmarks import machine, report
 from benchmarks.clips import DEMO
-from benchmarks.dialects import Chat, Transcribe
+from benchmarks.dialects import Chat, Dialect, Transcribe
 from benchmarks.load import Limits
-from benchmarks.measuring import make_plan, measure, measure_launched
+from benchmarks.measuring import Party, make_plan, measure, measure_launched
 from benchmarks.results import Measured, Report
 from benchmarks.scenarios import Scenario
-from benchmarks.servers import omnihear, random_weights, stock
+from benchmarks.servers import Launch, omnihear, random_weights, stock
 
 RESULTS = Path(__file__).parent / "results"
 RECORDINGS = [DEMO / "jfk-human.wav", DEMO / "harbor-story-long.flac"]
@@ -47,6 +48,9 @@ def main(
     load_seconds: Annotated[float, typer.Option(help="After which a load sends no more.")] = 60.0,
     drain_seconds: Annotated[float, typer.Option(help="After that, until what is unanswered is given up.")] = 60.0,
     server_seconds: Annotated[float, typer.Option(help="From a server's start, until no load begins.")] = 3600.0,
+    turns: Annotated[
+        int, typer.Option(min=1, help="More than 1: all servers run at once, and take so many turns with each load.")
+    ] = 1,
     plot: Annotated[bool, typer.Option(help="Draw RTFx and p95 over concurrency.")] = True,
     output: Annotated[Path, typer.Option(help="Folder of the reports.")] = RESULTS,
 ) -> None:
@@ -66,6 +70,7 @@ def main(
             limits=Limits(load_seconds=load_seconds, drain_seconds=drain_seconds),
             start_seconds=start_seconds,
             server_seconds=server_seconds,
+            turns=turns,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--loads, --clips") from error
@@ -83,10 +88,10 @@ def main(
     )
     language = settings[0].engine.languages[0]
 
-    def add(measured: Measured, *, is_peer: bool = False) -> None:
+    def add(measured: Sequence[Measured], *, with_peer: bool) -> None:
         """Written after each server: what was measured is not lost with what comes later."""
         nonlocal result
-        result = replace(result, servers=(*result.servers, measured), has_peer=is_peer)
+        result = replace(result, servers=(*result.servers, *measured), has_peer=with_peer)
         report.write(result, output)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -97,14 +102,22 @@ def main(
             model = write_checkpoint(Path(folder) / f"Qwen2.5-Omni-{size}", size)
             environment = random_weights(model)
             engine = engine.model_copy(update={"model": str(model), "load_format": "dummy"})
-        for name, each in zip(names, settings, strict=True):
-            launch = omnihear(profile=name, environment=environment, tokens=tokens if size else None)
-            add(measure_launched(f"omnihear {each.profile}", launch, plan, Transcribe(language), say))
+        servers: list[tuple[str, Launch, Dialect]] = [
+            (
+                f"omnihear {each.profile}",
+                omnihear(profile=name, environment=environment, tokens=tokens if size else None),
+                Transcribe(language),
+            )
+            for name, each in zip(names, settings, strict=True)
+        ]
         chat = Chat(language, tokens=tokens if size else None)
+        launches_stock = with_stock and not peer
+        if launches_stock:
+            servers.append(("stock vLLM", stock(engine), chat))
+        for together in [servers] if turns > 1 else [[server] for server in servers]:
+            add(measure_launched(together, plan, say), with_peer=launches_stock and servers[-1] in together)
         if peer:
-            add(asyncio.run(measure("peer", peer, plan, chat, say)), is_peer=True)
-        elif with_stock:
-            add(measure_launched("stock vLLM", stock(engine), plan, chat, say), is_peer=True)
+            add(asyncio.run(measure([Party(name="peer", url=peer, dialect=chat)], plan, say)), with_peer=True)
     Console().print(report.to_terminal(result))
     paths = [*report.write(result, output)]
     if plot:

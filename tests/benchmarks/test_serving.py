@@ -70,6 +70,27 @@ def test_the_command_starts_measures_and_reports(tmp_path: Path, monkeypatch: py
     assert all(heard["text"].startswith("audio of ") and heard["errors"] for heard in server["heard"])
 
 
+def test_servers_take_turns_with_each_load_and_all_of_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNIHEAR_ENGINE_BACKEND", "scripted")
+    options = ["--profiles", "cpu,cpu-compiled", "--loads", "2,1", "--requests", "7", "--turns", "3", "--no-stock"]
+
+    done = CliRunner().invoke(command, [*options, "--clip-seconds", "4", "--no-plot", "--output", str(tmp_path)])
+
+    assert done.exit_code == 0, done.output
+    (path,) = tmp_path.glob("serving-cpu-cpu-compiled-*.json")
+    servers = json.loads(path.read_text())["servers"]
+    assert [server["name"] for server in servers] == ["omnihear cpu", "omnihear cpu-compiled"]
+    for server in servers:
+        assert [each["load"]["requests"] for each in server["loads"]] == [8, 7]
+        for each in server["loads"]:
+            load = each["load"]
+            assert len(load["latencies"]) == load["requests"]
+            assert load["clips_per_second"] == pytest.approx(load["requests"] / load["seconds"])
+            assert each["cpu_seconds"] > 0
+
+
 def test_a_peer_that_lacks_the_route_is_reported_and_not_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted_server: Server
 ) -> None:
