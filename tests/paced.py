@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from engine.interface import SAMPLE_RATE, SpeechOutput, SpeechRequest
+from engine.interface import SAMPLE_RATE, EngineDescription, SpeechOutput, SpeechRequest
 from engine.scripted import ScriptedEngine
 
 TICK_SECONDS = 0.005
@@ -40,3 +40,7 @@ class PacedEngine(ScriptedEngine):
             self.working -= 1
         async for output in super().generate(request, incremental=incremental):
             yield output
+
+    async def describe(self) -> EngineDescription:
+        """Counts those that take their time as well."""
+        return replace(await super().describe(), requests=len(self.running) + self.working)

@@ -24,7 +24,6 @@ from engine.config import EngineConfig
 from engine.interface import (
     SAMPLE_RATE,
     EncoderUsage,
-    EngineDeadError,
     EngineNotReadyError,
     RequestRefusedError,
     SpeechOutput,
@@ -35,6 +34,7 @@ from engine.prompt import REPEATED_COPIES, REPEATED_TOKENS, build_prompt, token_
 from engine.scripted import _end_of_loop
 from engine.vllm_environment import prepare_environment
 from tests.audio_factory import TRANSCRIPTS, clip
+from tests.engine.family import assert_dead
 from tests.words import word_error_rate
 
 if TYPE_CHECKING:
@@ -288,11 +288,4 @@ async def test_death_of_the_engine_process_fails_requests_at_once(engine: VllmEn
 
     os.kill(core.pid, signal.SIGKILL)
 
-    async with asyncio.timeout(10):
-        with pytest.raises(EngineDeadError):
-            await waiting
-    with pytest.raises(EngineDeadError):
-        await engine.check_health()
-    with pytest.raises(EngineDeadError):
-        await outputs_of(engine, request("late"))
-    assert (await engine.describe()).encoder["status"] is None
+    await assert_dead(engine, waiting, request("late"))
