@@ -44,9 +44,14 @@ class Load:
 
 
 class Watch:
-    """Takes down what a load takes of the machine while its block runs."""
+    """Takes down what a load takes of the machine while its block runs.
+
+    Attributes:
+        seconds: that it took.
+    """
 
     def __init__(self) -> None:
+        self.seconds = 0.0
         self._tree, self._gpu = ProcessTree(os.getpid()), GpuBusy()
 
     def __enter__(self) -> Self:
@@ -55,13 +60,13 @@ class Watch:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._seconds = time.monotonic() - self._begun
+        self.seconds = time.monotonic() - self._begun
         self._cpu_seconds = self._tree.cpu_seconds() - self._cpu_seconds
         self._gpu.__exit__(*exception)
 
     def load(self, latencies: list[float], tokens: int) -> Load:
         """What was answered, with what it took."""
-        return Load(self._seconds, latencies, tokens, self._cpu_seconds, self._gpu.share)
+        return Load(self.seconds, latencies, tokens, self._cpu_seconds, self._gpu.share)
 
 
 def summary(concurrency: int, loads: list[Load], clip_seconds: float) -> dict[str, Any]:
@@ -135,11 +140,10 @@ def measure_stock(config: EngineConfig, plan: dict[str, Any]) -> dict[str, Any]:
             {"prompt": prompt, "multi_modal_data": {"audio": (waveform, SAMPLE_RATE)}}
             for waveform in clips(concurrency, plan["seconds"], seed)
         ]
-        started = time.monotonic()
         with Watch() as watch:
             outputs = llm.generate(prompts, sampling, use_tqdm=False)
-        seconds = time.monotonic() - started  # all at once, or none: a caller has each when it has the last
-        return watch.load([seconds] * concurrency, sum(len(output.outputs[0].token_ids) for output in outputs))
+        # All at once, or none: a caller has each when it has the last.
+        return watch.load([watch.seconds] * concurrency, sum(len(output.outputs[0].token_ids) for output in outputs))
 
     load(1, 0)
     ready = time.monotonic() - begun

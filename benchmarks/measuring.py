@@ -222,7 +222,7 @@ class _Taken:
     def __add__(self, later: "_Taken") -> "_Taken":
         memory = later.memory
         if self.memory is not None and memory is not None:
-            memory = Memory(max(self.memory.rss, memory.rss), max(self.memory.pss, memory.pss))
+            memory = self.memory.or_more(memory)
         return _Taken(
             self.asked + later.asked,
             None if self.cpu_seconds is None else self.cpu_seconds + (later.cpu_seconds or 0.0),

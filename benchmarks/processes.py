@@ -22,6 +22,10 @@ class Memory:
     rss: int
     pss: int
 
+    def or_more(self, other: "Memory") -> "Memory":
+        """The larger of each sum."""
+        return Memory(max(self.rss, other.rss), max(self.pss, other.pss))
+
 
 class ProcessTree:
     """A process and all that descend from it."""
@@ -109,12 +113,9 @@ class PeakMemory(Sampler):
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
-        self._include(self._tree.memory())
+        self.peak = self.peak.or_more(self._tree.memory())
 
     def look(self) -> None:
         """Read the resident size, and both where it has grown."""
         if self._tree.rss() > 1.01 * self.peak.rss:
-            self._include(self._tree.memory())
-
-    def _include(self, memory: Memory) -> None:
-        self.peak = Memory(max(self.peak.rss, memory.rss), max(self.peak.pss, memory.pss))
+            self.peak = self.peak.or_more(self._tree.memory())

@@ -16,6 +16,7 @@ import os
 import socket
 import threading
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
@@ -25,7 +26,7 @@ import uvloop
 from prometheus_client.metrics_core import Metric
 
 from engine import messages
-from engine.async_engine import VllmEngine
+from engine.async_engine import STATUS_SECONDS, VllmEngine
 from engine.config import EngineConfig
 from engine.interface import (
     EncoderUsage,
@@ -43,8 +44,8 @@ from engine.vllm_environment import prepare_environment, servable
 
 logger = logging.getLogger(__name__)
 
-STATUS_SECONDS: Final = 5.0  # the engine answers between two of its steps
 LOOK_SECONDS: Final = 1.0  # for an answer to whether it lives
+ANSWER_SECONDS: Final = STATUS_SECONDS + LOOK_SECONDS  # it waits for the core itself, and then says what it knows
 END_SECONDS: Final = 10.0  # for the engine to free what it has
 _MOST_BYTES: Final = 2**30
 _LEFT: Final = "left"  # a call of this name ends the one of the same number
@@ -129,7 +130,7 @@ class EngineProcess:
     async def describe(self) -> EngineDescription:
         """What serves, down to the versions."""
         try:
-            async with asyncio.timeout(STATUS_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 description: EngineDescription = await self._ask("describe")
         except (EngineError, TimeoutError):
             # Whatever it is, /v1/engine is what an operator looks at when something is wrong, so it has to answer.
@@ -169,7 +170,7 @@ class EngineProcess:
     async def _ask_or_not(self, name: str) -> Any:
         """The answer, or None where there is none."""
         try:
-            async with asyncio.timeout(STATUS_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 return await self._ask(name)
         except (EngineError, TimeoutError) as error:
             logger.debug("the engine does not answer", exc_info=error)
@@ -224,30 +225,25 @@ _GONE: Final = "the engine's process is gone"
 
 async def _started(target: Callable[..., None], *arguments: Any) -> ForkServerProcess:
     """A process that runs `target`; waits until the fork server has imported what it imports."""
-    here = asyncio.get_running_loop()
-    forked: asyncio.Future[ForkServerProcess] = here.create_future()
-
-    def settle(process: ForkServerProcess | None, error: Exception | None) -> None:
-        if forked.done():  # nobody waits any more, and the process finds its socket closed
-            return
-        if error is not None or process is None:
-            forked.set_exception(EngineStartError(f"the engine's process cannot be started: {error}"))
-        else:
-            forked.set_result(process)
+    forked: Future[ForkServerProcess] = Future()
+    forked.set_running_or_notify_cancel()  # where nobody waits any more, the process finds its socket closed
 
     def fork() -> None:
         process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments, name="engine")
         try:
             process.start()
-        except (OSError, EOFError) as error:
-            here.call_soon_threadsafe(settle, None, error)
+        except Exception as error:  # handed over, not swallowed
+            forked.set_exception(error)
         else:
-            with suppress(RuntimeError):  # the loop has been closed
-                here.call_soon_threadsafe(settle, process, None)
+            forked.set_result(process)
 
     # Not one of the loop's own threads, whose end a loop that is closed waits for.
     threading.Thread(target=fork, name="fork", daemon=True).start()
-    return await forked
+    try:
+        return await asyncio.wrap_future(forked)
+    except Exception as error:
+        msg = f"the engine's process cannot be started: {error}"
+        raise EngineStartError(msg) from error
 
 
 def _end(process: ForkServerProcess) -> None:
